@@ -1,0 +1,70 @@
+// Rotary position embedding and paged KV-cache write in one pass over a packed qkv.
+//
+// A pair (x, y) at position pos becomes (x cos - y sin, y cos + x sin), in fp32, rounded once
+// (RoFormer, arXiv 2104.09864). V is copied bit for bit.
+#pragma once
+#include "sage/types.h"
+
+namespace sage {
+
+enum class RopeStyle {
+  kNone,        // copy
+  kNeox,        // pairs (i, i + rotary_dim / 2)
+  kInterleaved  // pairs (2i, 2i + 1)
+};
+
+struct RopeKvCacheWriteParams {
+  DType dtype = DType::kBf16;  // of q, k, v and both caches: kBf16 or kFp16
+  int batch = 0;
+  int num_qo_heads = 0;  // 0: no q
+  int num_kv_heads = 0;
+  int head_dim = 0;    // channels of q and k
+  int head_dim_v = 0;  // channels of v
+  int64_t total_tokens = 0;  // rows of q, k, v; rows from cu_seqlens[batch] on are padding: not read
+
+  // Packed rows: [total_tokens, heads, dim]. For a fused qkv all three point into one buffer and
+  // share token_stride. Strides in elements, channel stride 1.
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  int64_t q_token_stride = 0, q_head_stride = 0;
+  int64_t k_token_stride = 0, k_head_stride = 0;
+  int64_t v_token_stride = 0, v_head_stride = 0;
+
+  // Token t of sequence b is row cu_seqlens[b] + t, at position kv_len_before[b] + t.
+  const int32_t* cu_seqlens = nullptr;     // [batch + 1], device
+  const int32_t* kv_len_before = nullptr;  // [batch], device, or nullptr: all 0
+
+  // Rotation table [max_position, rotary_dim]: cos in the first half of a row, sin in the second.
+  RopeStyle style = RopeStyle::kNeox;
+  int rotary_dim = 0;  // even, <= head_dim; channels from rotary_dim on are copied
+  const void* cos_sin = nullptr;
+  DType cos_sin_dtype = DType::kFp32;  // kFp32 or dtype
+  int64_t max_position = 0;            // a token at or past it is skipped: nothing written, nothing read
+
+  // Rotated q and k, contiguous use in attention. q_out may be q itself (in place), k_out may be k;
+  // nullptr: not wanted. Strides in elements.
+  void* q_out = nullptr;
+  void* k_out = nullptr;
+  int64_t q_out_token_stride = 0, q_out_head_stride = 0;
+  int64_t k_out_token_stride = 0, k_out_head_stride = 0;
+
+  // Caches as pages of slots. HND is [page][head][slot][dim], NHD [page][slot][head][dim]: the same
+  // code through strides, which may also describe views of a larger buffer. Strides in elements.
+  void* key_cache = nullptr;  // nullptr (with value_cache): rotate only
+  void* value_cache = nullptr;
+  int64_t num_pages = 0;
+  int page_size = 0;  // tokens per page, any >= 1
+  int64_t k_page_stride = 0, k_slot_stride = 0, k_cache_head_stride = 0;
+  int64_t v_page_stride = 0, v_slot_stride = 0, v_cache_head_stride = 0;
+
+  // Exactly one of the two. A negative page or slot, or one outside the cache, is skipped: q_out and
+  // k_out are still written, the cache is not.
+  const int32_t* page_table = nullptr;  // [batch, max_pages_per_sequence], device
+  int max_pages_per_sequence = 0;
+  const int64_t* slot_mapping = nullptr;  // [total_tokens]: page * page_size + slot, device
+};
+
+Status launch_rope_kv_cache_write(const RopeKvCacheWriteParams& params, Stream stream);
+
+}  // namespace sage

@@ -1,0 +1,32 @@
+// Vocabulary shared by every operator: dtypes, streams and the status a launcher returns.
+// C++17, no CUDA header needed: a host without the toolkit can include the whole of include/sage.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct CUstream_st;  // cudaStream_t is CUstream_st*
+
+namespace sage {
+
+using Stream = CUstream_st*;
+
+enum class DType { kBf16, kFp16, kFp32 };
+
+enum class StatusCode {
+  kOk,
+  kUnsupported,        // a valid problem this kernel cannot do; reason says what it can
+  kInvalidArgument,    // sizes, pointers or strides that no kernel accepts
+  kMisaligned,         // a pointer or stride that breaks the documented alignment
+  kWorkspaceTooSmall,  // workspace_bytes below the matching workspace query
+  kCudaError,          // the launch itself failed
+};
+
+// Every launcher checks its arguments before anything is launched: a status other than kOk means
+// that no work was enqueued, kCudaError excepted. `reason` has static storage.
+struct Status {
+  StatusCode code = StatusCode::kOk;
+  const char* reason = "";
+  constexpr bool ok() const { return code == StatusCode::kOk; }
+};
+
+}  // namespace sage

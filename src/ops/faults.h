@@ -1,0 +1,33 @@
+// Planted faults: each changes what one stage reads or leaves, as a real bug would. One row per fault;
+// `sagebench selftest` must catch every one at the stage named.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "inputs/inputs.h"
+#include "ops/stages.h"
+#include "scenario/case.h"
+
+namespace sagebench {
+
+// The copies that a faulty subject works from; the references keep the true ones.
+struct FaultContext {
+  Case& c;
+  Inputs& in;
+  StageOutputs& out;
+};
+
+struct Fault {
+  std::string name;       // "dropped_tail"
+  std::string what;       // one phrase for the reader
+  OpKind op;              // of the case that shows it
+  Stage caught_at;        // the stage whose check must fail first
+  Stage stage;            // the stage it is planted in
+  std::function<void(FaultContext&)> before;  // changes what the stage reads, or empty
+  std::function<void(FaultContext&)> after;   // changes what it leaves, or empty
+};
+const std::vector<Fault>& faults();
+const Fault* find_fault(const std::string& name);
+
+}  // namespace sagebench

@@ -1,5 +1,5 @@
-// Error metrics and stage checks: numbers about outputs, each with the coordinate of its worst place.
-// Judges single cases against their own limits; policy over cases is verdict.h's.
+// Error metrics and stage checks: numbers about outputs, each with the coordinate of its worst
+// place. Judges single cases against their own limits; policy over cases is verdict.h's.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,20 +22,21 @@ std::string to_string(const Coordinate& at);  // "sequence 1, head 3, token 77, 
 // One stage against its rule. Shapes, then NaN/Inf positions, then !(error <= limit).
 struct StageCheck {
   Stage stage;
-  std::string rule;       // what was compared, e.g. "codes recomputed from the kernel's scales"
+  std::string rule;  // what was compared, e.g. "codes recomputed from the kernel's scales"
   bool passed = false;
   int64_t checked = 0, wrong = 0;
-  double worst = 0, limit = 0;  // in the rule's own unit
-  Coordinate at;                // of the worst element
+  double worst = 0, limit = 0;             // in the rule's own unit
+  Coordinate at;                           // of the worst element
   std::optional<double> expected, actual;  // there; nullopt where not finite
-  std::string detail;           // one line for the reader when it failed
+  std::string detail;                      // one line for the reader when it failed
 };
 
 struct ErrorValues {
   double cosine = 1, rel_l1 = 0, rmse = 0, norm_ratio = 1, max_error_rms = 0;
 };
 struct WorstSlice {
-  std::string kind;   // "sequence", "head", "sequence_head", "tail_tile", "last_token", "v_channel", "row"
+  std::string
+      kind;  // "sequence", "head", "sequence_head", "tail_tile", "last_token", "v_channel", "row"
   Coordinate at;
   ErrorValues values;  // of the slice with the largest rel_l1
 };
@@ -76,7 +77,8 @@ struct Validation {
 };
 // All stage checks of an op, and the accuracy of its attention, from the subject's outputs.
 // poison: the byte that filled the caches and outputs before the run.
-Validation validate(const Case& c, const Inputs& in, const Kernel& kernel, const StageOutputs& subject,
-                    unsigned char poison, const RowSample& rows, bool itemise_price);
+Validation validate(const Case& c, const Inputs& in, const Kernel& kernel,
+                    const StageOutputs& subject, unsigned char poison, const RowSample& rows,
+                    bool itemise_price);
 
 }  // namespace sagebench

@@ -1,4 +1,5 @@
-// Properties: checks beyond error norms, by running the subject again on changed inputs. One row each.
+// Properties: checks beyond error norms, by running the subject again on changed inputs. One row
+// each.
 #pragma once
 #include <string>
 #include <vector>

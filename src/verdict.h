@@ -13,8 +13,8 @@ struct Verdict {
   std::vector<std::string> reasons;  // one line each, worst first
 };
 
-// Fails closed: no case measured is kNoVerdict, a case that no selected kernel supports is kNoVerdict,
-// a property that was asked for and skipped does not count as passed.
+// Fails closed: no case measured is kNoVerdict, a case that no selected kernel supports is
+// kNoVerdict, a property that was asked for and skipped does not count as passed.
 Verdict judge(const Report& report);
 
 }  // namespace sagebench

@@ -1,5 +1,5 @@
-// Element types of host tensors, with their encodings. Written for the reference: shares nothing with
-// the kernels.
+// Element types of host tensors, with their encodings. Written for the reference: shares nothing
+// with the kernels.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace sagebench {
 enum class DType { kBf16, kFp16, kFp32, kInt32, kInt64, kInt8, kFp8E4m3 };
 
 size_t size_of(DType dtype);
-std::string_view name_of(DType dtype);  // "bf16", "fp16", "fp32", "int32", "int64", "int8", "fp8_e4m3"
+std::string_view name_of(
+    DType dtype);  // "bf16", "fp16", "fp32", "int32", "int64", "int8", "fp8_e4m3"
 
 // Encoders round half to even. 16-bit ones overflow to infinity; e4m3 (OCP E4M3FN: bias 7, largest
 // 448, no infinity, NaN 0x7f) saturates finite values and keeps NaN.

@@ -11,11 +11,11 @@ namespace sagebench {
 enum class ExitCode {
   kOk = 0,
   kRegression = 1,
-  kUsage = 2,        // bad usage, config or schema, before any GPU work
+  kUsage = 2,  // bad usage, config or schema, before any GPU work
   kWrongResult = 3,
-  kNoVerdict = 4,    // nothing matched, nothing supported, too little memory
+  kNoVerdict = 4,  // nothing matched, nothing supported, too little memory
   kNoGpu = 5,
-  kInternal = 6,     // CUDA or internal error
+  kInternal = 6,  // CUDA or internal error
 };
 
 class Error : public std::runtime_error {

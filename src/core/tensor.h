@@ -18,11 +18,17 @@ struct Tensor {
   Tensor(DType dtype, std::vector<int64_t> shape);  // zero-filled
 
   bool empty() const { return shape.empty(); }
-  int64_t size() const;  // elements
-  float get(int64_t index) const;          // element as float; int64 and int32 may round
-  void set(int64_t index, float value);    // encodes with the dtype's rounding
-  template <class T> T* as() { return reinterpret_cast<T*>(bytes.data()); }
-  template <class T> const T* as() const { return reinterpret_cast<const T*>(bytes.data()); }
+  int64_t size() const;                  // elements
+  float get(int64_t index) const;        // element as float; int64 and int32 may round
+  void set(int64_t index, float value);  // encodes with the dtype's rounding
+  template <class T>
+  T* as() {
+    return reinterpret_cast<T*>(bytes.data());
+  }
+  template <class T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(bytes.data());
+  }
 };
 
 // A tensor [tokens, heads, dim] inside a larger one (a packed qkv, say). Strides in elements.

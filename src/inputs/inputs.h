@@ -25,7 +25,8 @@ struct Inputs {
   Tensor page_table;     // int32 [batch, max_pages_per_sequence], unused entries -1; or empty
   Tensor slot_mapping;   // int64 [total_tokens], -1 = skip; or empty
   // Caches before the call: [num_pages, ...] in the case's layout, filled with poison
-  std::vector<int64_t> cache_shape;  // HND [pages, heads, page_size, D], NHD [pages, page_size, heads, D]
+  std::vector<int64_t>
+      cache_shape;  // HND [pages, heads, page_size, D], NHD [pages, page_size, heads, D]
 
   Inputs() = default;
   Inputs(Inputs&&) = default;
@@ -38,11 +39,13 @@ struct Inputs {
 // `seed_offset` gives fresh values of the same distributions (verification after timing).
 Inputs make_inputs(const Case& c, uint64_t seed_offset = 0);
 
-// q, k, v from given dense tensors [tokens, heads, dim] in the case's form: what properties use to run
-// the same case on changed values.
+// q, k, v from given dense tensors [tokens, heads, dim] in the case's form: what properties use to
+// run the same case on changed values.
 Inputs make_inputs_from(const Case& c, const Tensor& q, const Tensor& k, const Tensor& v);
 
 // The byte that fills caches and outputs before a run: pass 0 and 1 differ in every bit.
-constexpr unsigned char poison_byte(int pass) { return pass == 0 ? 0xA5 : 0x5A; }
+constexpr unsigned char poison_byte(int pass) {
+  return pass == 0 ? 0xA5 : 0x5A;
+}
 
 }  // namespace sagebench

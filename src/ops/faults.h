@@ -1,5 +1,5 @@
-// Planted faults: each changes what one stage reads or leaves, as a real bug would. One row per fault;
-// `sagebench selftest` must catch every one at the stage named.
+// Planted faults: each changes what one stage reads or leaves, as a real bug would. One row per
+// fault; `sagebench selftest` must catch every one at the stage named.
 #pragma once
 #include <functional>
 #include <string>
@@ -19,11 +19,11 @@ struct FaultContext {
 };
 
 struct Fault {
-  std::string name;       // "dropped_tail"
-  std::string what;       // one phrase for the reader
-  OpKind op;              // of the case that shows it
-  Stage caught_at;        // the stage whose check must fail first
-  Stage stage;            // the stage it is planted in
+  std::string name;                           // "dropped_tail"
+  std::string what;                           // one phrase for the reader
+  OpKind op;                                  // of the case that shows it
+  Stage caught_at;                            // the stage whose check must fail first
+  Stage stage;                                // the stage it is planted in
   std::function<void(FaultContext&)> before;  // changes what the stage reads, or empty
   std::function<void(FaultContext&)> after;   // changes what it leaves, or empty
 };

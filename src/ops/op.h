@@ -13,17 +13,17 @@ namespace sagebench {
 struct Kernel {
   std::string name;
   const sage::AttentionKernel* attention = nullptr;
-  sage::SageSettings settings;    // the case's choice on the kernel's defaults
+  sage::SageSettings settings;  // the case's choice on the kernel's defaults
   sage::AttentionLayout layout;
-  std::string unsupported;        // why not; empty: supported
+  std::string unsupported;  // why not; empty: supported
 };
 
 // Exact counts for the batch.
 struct Work {
   double flops = 0;  // attention: 4 * D * visible (q, k) pairs * Hq (2 D for QK, 2 Dv for PV)
   double bytes = 0;  // each input read once, each output written once, at the op's boundary
-  double reference_flops = 0;    // of both references, all rows
-  int64_t device_bytes = 0;      // memory the case needs on the GPU, workspace and guards included
+  double reference_flops = 0;  // of both references, all rows
+  int64_t device_bytes = 0;    // memory the case needs on the GPU, workspace and guards included
 };
 
 struct Op {

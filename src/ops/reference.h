@@ -52,9 +52,9 @@ AttentionRows priced_attention(const Case& c, const AttentionOperands& x, const 
 void emulate_quantisation(const Case& c, const AttentionOperands& x, const Kernel& kernel,
                           StageOutputs& out);
 // O and LSE from codes and scales (anyone's: the emulated ones, or those a kernel produced).
-AttentionRows emulate_attention(const Case& c, const StageOutputs& codes, const Tensor& cu_seqlens_q,
-                                const Tensor& cu_seqlens_kv, const Kernel& kernel,
-                                const RowSample& rows);
+AttentionRows emulate_attention(const Case& c, const StageOutputs& codes,
+                                const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_kv,
+                                const Kernel& kernel, const RowSample& rows);
 
 // ---- RoPE and cache ----------------------------------------------------------------------------
 struct RopeReference {

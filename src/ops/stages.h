@@ -1,5 +1,5 @@
-// What a subject (a GPU kernel, or the emulated op on the CPU) leaves behind, stage by stage, in a form
-// that does not depend on who made it. Empty tensors are stages that the op does not have.
+// What a subject (a GPU kernel, or the emulated op on the CPU) leaves behind, stage by stage, in a
+// form that does not depend on who made it. Empty tensors are stages that the op does not have.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,7 +26,8 @@ struct StageOutputs {
   Tensor q_scales;  // fp32 [Hq, scale_rows]
   Tensor k_codes;   // int8 [total_kv, Hkv, D]
   Tensor k_scales;  // fp32 [Hkv, scale_rows]
-  Tensor v_codes;   // fp8_e4m3 or fp16 [total_kv, Hkv, Dv]: token order, whatever the kernel's storage
+  Tensor
+      v_codes;  // fp8_e4m3 or fp16 [total_kv, Hkv, Dv]: token order, whatever the kernel's storage
   Tensor v_scales;  // fp32 [batch, Hkv, Dv]
   Tensor lse_dot;   // fp32 [Hq, total_q], when smoothing and LSE meet
   // result. A subject that computes only sampled rows leaves the others NaN.
@@ -35,7 +36,7 @@ struct StageOutputs {
 };
 
 // V codes from the kernel's storage order (sage::AttentionLayout) to token order.
-Tensor unpack_v_codes(const Case& c, const sage::AttentionLayout& layout, const Tensor& cu_seqlens_kv,
-                      const std::vector<std::byte>& storage);
+Tensor unpack_v_codes(const Case& c, const sage::AttentionLayout& layout,
+                      const Tensor& cu_seqlens_kv, const std::vector<std::byte>& storage);
 
 }  // namespace sagebench

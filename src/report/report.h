@@ -1,5 +1,5 @@
-// The report: everything a run found, as plain data. Writers turn it into a format, json.cpp also reads
-// it back; verdict.h judges it. Schema sagebench.results/1.
+// The report: everything a run found, as plain data. Writers turn it into a format, json.cpp also
+// reads it back; verdict.h judges it. Schema sagebench.results/1.
 #pragma once
 #include <functional>
 #include <optional>
@@ -22,15 +22,16 @@ enum class CaseStatus {
 const char* name_of(CaseStatus status);
 
 struct CaseResult {
-  std::string id;        // case@kernel
+  std::string id;  // case@kernel
   std::string case_id, kernel, op, config, scenario_json, scenario_hash;
-  std::string dtype, shape;    // one phrase for tables: "4 seqs, 5258 q, 5258 kv, 32/8 heads, d128, causal"
-  std::string settings;        // what ran: "int8 per_thread, smooth_k mean, ..., fp8_e4m3, exp2"
+  std::string dtype,
+      shape;  // one phrase for tables: "4 seqs, 5258 q, 5258 kv, 32/8 heads, d128, causal"
+  std::string settings;  // what ran: "int8 per_thread, smooth_k mean, ..., fp8_e4m3, exp2"
   CaseStatus status = CaseStatus::kError;
-  std::string reason;          // one line: why not passed; also why an expected refusal passed
-  std::string expected;        // "ok", "unsupported", ...
+  std::string reason;    // one line: why not passed; also why an expected refusal passed
+  std::string expected;  // "ok", "unsupported", ...
   std::string expected_why;
-  bool as_expected = false;    // status agrees with the case's expectation
+  bool as_expected = false;  // status agrees with the case's expectation
 
   std::vector<StageCheck> checks;
   std::optional<Accuracy> accuracy;
@@ -39,8 +40,8 @@ struct CaseResult {
   double flops = 0, bytes = 0;
   std::optional<Latency> cold, hot;
   std::vector<Latency> stages;
-  std::optional<double> tops, gb_per_s;          // from the cold median
-  std::optional<double> percent_of_ceiling;      // null until ceilings are measured
+  std::optional<double> tops, gb_per_s;      // from the cold median
+  std::optional<double> percent_of_ceiling;  // null until ceilings are measured
   std::optional<std::string> binding_ceiling;
   DeviceState state_before, state_after;
   bool timings_valid = true;
@@ -62,7 +63,7 @@ struct Format {
   const char* file_name;  // "results.json", inside --out
   std::string (*render)(const Report& report);
 };
-const std::vector<Format>& formats();  // json, csv, markdown
+const std::vector<Format>& formats();                      // json, csv, markdown
 std::string render_console_row(const CaseResult& result);  // printed as cases finish
 std::string render_console_failure(const CaseResult& result);
 std::string render_console_summary(const Report& report);

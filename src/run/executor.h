@@ -1,5 +1,5 @@
-// Runs a case on a device: the only door to the GPU. Two executors: cuda, and cpu (the emulated op as
-// the subject, so that every other stage of the tool works without a GPU).
+// Runs a case on a device: the only door to the GPU. Two executors: cuda, and cpu (the emulated op
+// as the subject, so that every other stage of the tool works without a GPU).
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,12 +18,12 @@ namespace sagebench {
 // What is known of the machine; absent is empty or nullopt, never 0. Filled without a CUDA context
 // where that is possible.
 struct Environment {
-  std::string device;          // "cpu" or "cuda:0"
-  std::string device_name;     // "NVIDIA H200"
+  std::string device;       // "cpu" or "cuda:0"
+  std::string device_name;  // "NVIDIA H200"
   std::string uuid_hash;
   std::optional<int> compute_capability;  // 90
   std::string driver, runtime, toolkit;
-  std::vector<int> compiled_archs;        // {80, 89, 90}
+  std::vector<int> compiled_archs;  // {80, 89, 90}
   std::optional<int> sm_count;
   std::optional<int64_t> l2_bytes, memory_bytes;
   std::optional<bool> ecc;
@@ -36,38 +36,39 @@ struct Environment {
 struct Fault;
 
 struct RunOptions {
-  int poison_pass = 0;             // inputs/inputs.h: poison_byte
-  const RowSample* rows = nullptr; // CPU: which rows to compute; nullptr: all
-  const Fault* fault = nullptr;    // CPU only
+  int poison_pass = 0;              // inputs/inputs.h: poison_byte
+  const RowSample* rows = nullptr;  // CPU: which rows to compute; nullptr: all
+  const Fault* fault = nullptr;     // CPU only
   bool timed = false;
-  bool profile = false;            // warmed, a few launches, inside cudaProfilerStart/Stop
-  // execution modes that a property may ask for; `graph` and `default_stream` start from the case's exec
-  bool graph = false;              // capture, replay once with other inputs, then with these
+  bool profile = false;  // warmed, a few launches, inside cudaProfilerStart/Stop
+  // execution modes that a property may ask for; `graph` and `default_stream` start from the case's
+  // exec
+  bool graph = false;  // capture, replay once with other inputs, then with these
   bool default_stream = false;
-  bool slow_producer = false;      // inputs arrive late on the same non-default stream
+  bool slow_producer = false;  // inputs arrive late on the same non-default stream
 };
 
 // Statistics of one timed thing; all samples kept, in order.
 struct Latency {
-  std::string stage;               // "total", "rope_write", "k_stats", ...
-  std::string method;              // "events, cold L2 by ...", echoed in the report
+  std::string stage;   // "total", "rope_write", "k_stats", ...
+  std::string method;  // "events, cold L2 by ...", echoed in the report
   std::vector<double> samples_us;
   double median_us = 0, ci_low_us = 0, ci_high_us = 0;  // 95 % of the median, by order statistics
   double min_us = 0, mean_us = 0, mad_us = 0;
 };
 
-struct DeviceState {               // around the timed region; absent is nullopt
+struct DeviceState {  // around the timed region; absent is nullopt
   std::optional<double> sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
   std::string throttle_reasons;
 };
 
 struct RunOutput {
   StageOutputs outputs;
-  std::vector<std::string> hygiene;      // broken guard bands, changed inputs: empty when clean
-  std::optional<Latency> cold, hot;      // whole op
-  std::vector<Latency> stages;           // one per stage, cold
+  std::vector<std::string> hygiene;  // broken guard bands, changed inputs: empty when clean
+  std::optional<Latency> cold, hot;  // whole op
+  std::vector<Latency> stages;       // one per stage, cold
   DeviceState before, after;
-  bool timings_valid = true;             // false under --profile
+  bool timings_valid = true;  // false under --profile
 };
 
 class Executor {
@@ -75,14 +76,14 @@ class Executor {
   virtual ~Executor() = default;
   virtual const Environment& environment() const = 0;
   virtual bool is_gpu() const = 0;
-  // Throws Error(kNoVerdict) when the device has too little memory, with the numbers, before allocating;
-  // Error(kInternal) on a CUDA error.
+  // Throws Error(kNoVerdict) when the device has too little memory, with the numbers, before
+  // allocating; Error(kInternal) on a CUDA error.
   virtual RunOutput run(const Case& c, const Kernel& kernel, const Inputs& in,
                         const RunOptions& options) = 0;
 };
 
-// device: "auto", "cpu", "cuda" or "cuda:N". Throws Error(kNoGpu) when a GPU was asked for and there is
-// none. auto falls back to the CPU and `note` says why.
+// device: "auto", "cpu", "cuda" or "cuda:N". Throws Error(kNoGpu) when a GPU was asked for and
+// there is none. auto falls back to the CPU and `note` says why.
 std::unique_ptr<Executor> make_executor(const std::string& device, std::string* note);
 
 // For `doctor`: lines of (what, state, what to do); never throws.

@@ -1,5 +1,5 @@
-// One case: a scenario after defaults, lengths and sweeps are expanded. Plain data; names and defaults
-// are those of the scenario format (configs/schema/scenario.schema.json).
+// One case: a scenario after defaults, lengths and sweeps are expanded. Plain data; names and
+// defaults are those of the scenario format (configs/schema/scenario.schema.json).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ struct Model {
   int head_dim_v = 128;
 };
 
-// Lengths per sequence. attention: qo_len queries over kv_len keys. kv_cache_write and prefill: qo_len
-// new tokens behind kv_len_before cached ones (kv_len = qo_len).
+// Lengths per sequence. attention: qo_len queries over kv_len keys. kv_cache_write and prefill:
+// qo_len new tokens behind kv_len_before cached ones (kv_len = qo_len).
 struct Batch {
   std::vector<int64_t> qo_len;
   std::vector<int64_t> kv_len;
@@ -51,13 +51,13 @@ struct Rope {
   int rotary_dim = 0;  // resolved: head_dim unless given
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;                     // linear, llama3, yarn
-  double low_freq_factor = 1.0;            // llama3
-  double high_freq_factor = 4.0;           // llama3
-  double original_max_position = 8192.0;   // llama3, yarn
+  double factor = 1.0;                       // linear, llama3, yarn
+  double low_freq_factor = 1.0;              // llama3
+  double high_freq_factor = 4.0;             // llama3
+  double original_max_position = 8192.0;     // llama3, yarn
   double beta_fast = 32.0, beta_slow = 1.0;  // yarn
-  double attention_factor = 0.0;           // yarn; 0: 0.1 ln(factor) + 1
-  DType table_dtype = DType::kFp32;        // fp32 or the case's dtype
+  double attention_factor = 0.0;             // yarn; 0: 0.1 ln(factor) + 1
+  DType table_dtype = DType::kFp32;          // fp32 or the case's dtype
 };
 
 enum class KvLayout { kHnd, kNhd };
@@ -69,9 +69,9 @@ struct Cache {
   KvLayout kv_layout = KvLayout::kHnd;
   CacheIndex index = CacheIndex::kPageTable;
   Allocation allocation = Allocation::kShuffled;
-  std::vector<int64_t> page_ids;      // explicit pages in order of use, instead of `allocation`
-  std::vector<int64_t> slots;         // explicit slot mapping, -1 = skip; instead of `allocation`
-  int64_t guard_bytes = 4096;         // before and after every device buffer of the case
+  std::vector<int64_t> page_ids;  // explicit pages in order of use, instead of `allocation`
+  std::vector<int64_t> slots;     // explicit slot mapping, -1 = skip; instead of `allocation`
+  int64_t guard_bytes = 4096;     // before and after every device buffer of the case
 };
 
 // One named distribution with its parameters; the table in inputs/distributions.cpp says which.
@@ -83,9 +83,10 @@ struct Distribution {
 enum class InputForm { kPackedQkv, kSplit };
 struct Input {
   InputForm form = InputForm::kPackedQkv;
-  std::vector<Distribution> q, k, v;  // applied in order to N(0,1), e.g. k_channel_bias then token_outlier
-  int64_t token_padding = 0;          // extra elements between token rows (strides: padded)
-  std::string file;                   // safetensors, resolved path; empty: generated
+  std::vector<Distribution> q, k,
+      v;                      // applied in order to N(0,1), e.g. k_channel_bias then token_outlier
+  int64_t token_padding = 0;  // extra elements between token rows (strides: padded)
+  std::string file;           // safetensors, resolved path; empty: generated
   std::string file_q = "q", file_k = "k", file_v = "v";
 };
 
@@ -146,7 +147,7 @@ struct Case {
   Exec exec;
   Validate validate;
   Timing timing;
-  Expectation expect;                              // of every kernel not named below
+  Expectation expect;  // of every kernel not named below
   std::map<std::string, Expectation> expect_kernel;
   uint64_t seed = 0;
   std::string config_path;     // for the rerun command
@@ -154,8 +155,9 @@ struct Case {
   std::string pointer;         // JSON pointer of the scenario in its file, for later errors
 
   sage::Mask mask() const {
-    return !causal ? sage::Mask::kFull
-           : bottom_right ? sage::Mask::kCausalBottomRight : sage::Mask::kCausalTopLeft;
+    return !causal        ? sage::Mask::kFull
+           : bottom_right ? sage::Mask::kCausalBottomRight
+                          : sage::Mask::kCausalTopLeft;
   }
   const Expectation& expectation(const std::string& kernel) const {
     const auto it = expect_kernel.find(kernel);

@@ -1,5 +1,5 @@
-// Scenario files: JSON (comments allowed) in, cases out. Errors are UsageErrors that name the file, the
-// JSON pointer, the value, what is allowed and the nearest known key.
+// Scenario files: JSON (comments allowed) in, cases out. Errors are UsageErrors that name the file,
+// the JSON pointer, the value, what is allowed and the nearest known key.
 #pragma once
 #include <string>
 #include <vector>

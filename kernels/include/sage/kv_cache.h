@@ -20,7 +20,8 @@ struct RopeKvCacheWriteParams {
   int num_kv_heads = 0;
   int head_dim = 0;    // channels of q and k
   int head_dim_v = 0;  // channels of v
-  int64_t total_tokens = 0;  // rows of q, k, v; rows from cu_seqlens[batch] on are padding: not read
+  int64_t total_tokens =
+      0;  // rows of q, k, v; rows from cu_seqlens[batch] on are padding: not read
 
   // Packed rows: [total_tokens, heads, dim]. For a fused qkv all three point into one buffer and
   // share token_stride. Strides in elements, channel stride 1.
@@ -40,7 +41,7 @@ struct RopeKvCacheWriteParams {
   int rotary_dim = 0;  // even, <= head_dim; channels from rotary_dim on are copied
   const void* cos_sin = nullptr;
   DType cos_sin_dtype = DType::kFp32;  // kFp32 or dtype
-  int64_t max_position = 0;            // a token at or past it is skipped: nothing written, nothing read
+  int64_t max_position = 0;  // a token at or past it is skipped: nothing written, nothing read
 
   // Rotated q and k, contiguous use in attention. q_out may be q itself (in place), k_out may be k;
   // nullptr: not wanted. Strides in elements.
@@ -58,8 +59,8 @@ struct RopeKvCacheWriteParams {
   int64_t k_page_stride = 0, k_slot_stride = 0, k_cache_head_stride = 0;
   int64_t v_page_stride = 0, v_slot_stride = 0, v_cache_head_stride = 0;
 
-  // Exactly one of the two. A negative page or slot, or one outside the cache, is skipped: q_out and
-  // k_out are still written, the cache is not.
+  // Exactly one of the two. A negative page or slot, or one outside the cache, is skipped: q_out
+  // and k_out are still written, the cache is not.
   const int32_t* page_table = nullptr;  // [batch, max_pages_per_sequence], device
   int max_pages_per_sequence = 0;
   const int64_t* slot_mapping = nullptr;  // [total_tokens]: page * page_size + slot, device

@@ -48,7 +48,9 @@ struct ScaleGroups {
 };
 
 SAGE_HOST_DEVICE constexpr int group_in_block(GroupPattern pattern, int row) {
-  return pattern == GroupPattern::kAll ? 0 : pattern == GroupPattern::kRowMod8 ? row % 8 : row % 8 / 2;
+  return pattern == GroupPattern::kAll       ? 0
+         : pattern == GroupPattern::kRowMod8 ? row % 8
+                                             : row % 8 / 2;
 }
 
 // Per-sequence blocks of a packed tensor need no prefix sum: sequence b, whose first token is
@@ -84,12 +86,14 @@ struct AttentionLayout {
 
   // V codes. FP8: tiles [tile][num_kv_heads][head_dim_v][v_tile_keys] of e4m3, keys innermost, keys
   // past the sequence's end are code 0. Position p of a tile holds key
-  // (p - p % kKeyOrder) + v_key_order[p % kKeyOrder]. FP16: rows [total_kv][num_kv_heads][head_dim_v].
+  // (p - p % kKeyOrder) + v_key_order[p % kKeyOrder]. FP16: rows
+  // [total_kv][num_kv_heads][head_dim_v].
   static constexpr int kKeyOrder = 16;
   PvType pv = PvType::kFp8E4m3;
   int v_tile_keys = 64;
   std::array<uint8_t, kKeyOrder> v_key_order{};
-  float v_code_max = 448.0f;  // FP8: scale = amax / v_code_max. FP16: scale = 2^ceil(log2 amax)/v_code_max
+  float v_code_max =
+      448.0f;  // FP8: scale = amax / v_code_max. FP16: scale = 2^ceil(log2 amax)/v_code_max
 
   // P = 2^(s - m + p_offset), rounded to the PV type; m is the running maximum in base 2.
   PMode p = PMode::kExp2;

@@ -1,10 +1,10 @@
 // Pre-processing of SageAttention: channel statistics, INT8 codes of Q and K, FP8/FP16 codes of V.
-// All launchers: no allocation, no synchronisation, graph-capturable, deterministic (no atomics), so
-// that a sequence gives the same bits alone and in any batch.
+// All launchers: no allocation, no synchronisation, graph-capturable, deterministic (no atomics),
+// so that a sequence gives the same bits alone and in any batch.
 //
-// Packed ("varlen") tensors: sequence b owns rows [cu_seqlens[b], cu_seqlens[b + 1]). Strides are in
-// elements; the channel stride is 1. Input pointers and strides must be multiples of 16 bytes for
-// head_dim % 8 == 0, else of the element size (slower, element-wise loads).
+// Packed ("varlen") tensors: sequence b owns rows [cu_seqlens[b], cu_seqlens[b + 1]). Strides are
+// in elements; the channel stride is 1. Input pointers and strides must be multiples of 16 bytes
+// for head_dim % 8 == 0, else of the element size (slower, element-wise loads).
 #pragma once
 #include "sage/layout.h"
 #include "sage/types.h"
@@ -30,10 +30,11 @@ struct ChannelStatsParams {
   PackedTensor x;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
   int batch = 0;
-  int padded_head_dim = 0;   // channels of offset and scale; padding is 0 (offset) and 1 (scale)
+  int padded_head_dim = 0;  // channels of offset and scale; padding is 0 (offset) and 1 (scale)
   Smooth smooth = Smooth::kMean;
-  float* offset = nullptr;   // [batch, num_heads, padded_head_dim]; all zeros for Smooth::kNone
-  float* scale = nullptr;    // same shape, or nullptr. of max |x - offset|: see AttentionLayout::v_code_max
+  float* offset = nullptr;  // [batch, num_heads, padded_head_dim]; all zeros for Smooth::kNone
+  float* scale =
+      nullptr;  // same shape, or nullptr. of max |x - offset|: see AttentionLayout::v_code_max
   PvType pv = PvType::kFp8E4m3;          // read only if scale
   VScale v_scale = VScale::kPerChannel;  // read only if scale
   float v_code_max = 448.0f;             // read only if scale
@@ -50,22 +51,24 @@ struct QuantizeInt8Params {
   PackedTensor x;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
   int batch = 0;
-  int padded_head_dim = 0;        // 64 or 128
+  int padded_head_dim = 0;  // 64 or 128
   ScaleGroups groups;
   Rotate rotate = Rotate::kNone;
-  const float* offset = nullptr;  // K: [batch, num_heads, padded_head_dim]; nullptr: nothing removed
-  int8_t* codes = nullptr;        // [total_tokens, num_heads, padded_head_dim]
-  float* scales = nullptr;        // [num_heads, scale_rows(groups, total_tokens, batch)]
+  const float* offset =
+      nullptr;              // K: [batch, num_heads, padded_head_dim]; nullptr: nothing removed
+  int8_t* codes = nullptr;  // [total_tokens, num_heads, padded_head_dim]
+  float* scales = nullptr;  // [num_heads, scale_rows(groups, total_tokens, batch)]
 
   // Q only, for the LSE: dot[h, token] = q . k_offset of the KV head that h reads, before rotation.
-  const float* dot_offset = nullptr;  // [batch, dot_num_heads, padded_head_dim]; nullptr: not wanted
-  int dot_num_heads = 0;              // divides num_heads
-  float* dot = nullptr;               // [num_heads, total_tokens]
+  const float* dot_offset =
+      nullptr;            // [batch, dot_num_heads, padded_head_dim]; nullptr: not wanted
+  int dot_num_heads = 0;  // divides num_heads
+  float* dot = nullptr;   // [num_heads, total_tokens]
 };
 Status launch_quantize_int8(const QuantizeInt8Params& params, Stream stream);
 
-// V codes in the order the attention kernel's layout asks for: (v - offset) / scale, rounded half to
-// even, saturated.
+// V codes in the order the attention kernel's layout asks for: (v - offset) / scale, rounded half
+// to even, saturated.
 struct QuantizeVParams {
   PackedTensor v;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device

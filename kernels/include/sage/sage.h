@@ -1,6 +1,6 @@
 // The operators composed: one call from 16-bit tensors to attention output, with or without the
-// rotary embedding and the paged cache write in front. Stages are the launchers of the other headers,
-// in the order of `SageWorkspace`.
+// rotary embedding and the paged cache write in front. Stages are the launchers of the other
+// headers, in the order of `SageWorkspace`.
 #pragma once
 #include "sage/attention.h"
 #include "sage/kv_cache.h"
@@ -13,34 +13,35 @@ namespace sage {
 struct SageAttentionParams {
   const AttentionKernel* kernel = nullptr;  // a row of attention_kernels()
   SageSettings settings;
-  PackedTensor q, k, v;                     // q: [total_q, num_qo_heads, head_dim], ...
+  PackedTensor q, k, v;  // q: [total_q, num_qo_heads, head_dim], ...
   int batch = 0;
-  const int32_t* cu_seqlens_q = nullptr;    // [batch + 1], device
-  const int32_t* cu_seqlens_kv = nullptr;   // [batch + 1], device
+  const int32_t* cu_seqlens_q = nullptr;   // [batch + 1], device
+  const int32_t* cu_seqlens_kv = nullptr;  // [batch + 1], device
   Mask mask = Mask::kFull;
-  float sm_scale = 0.0f;                    // usually 1 / sqrt(head_dim)
-  void* o = nullptr;                        // [total_q, num_qo_heads, head_dim_v], dtype of q
+  float sm_scale = 0.0f;                          // usually 1 / sqrt(head_dim)
+  void* o = nullptr;                              // [total_q, num_qo_heads, head_dim_v], dtype of q
   int64_t o_token_stride = 0, o_head_stride = 0;  // elements
-  float* lse = nullptr;                     // [num_qo_heads, total_q], or nullptr
+  float* lse = nullptr;                           // [num_qo_heads, total_q], or nullptr
 };
 
 // The stages' operands inside one workspace allocation. nullptr where a stage is not needed.
 struct SageWorkspace {
   AttentionLayout layout;
-  float* k_offset = nullptr;   // [batch, num_kv_heads, layout.head_dim]
-  float* v_offset = nullptr;   // [batch, num_kv_heads, layout.head_dim_v]
-  float* v_scales = nullptr;   // [batch, num_kv_heads, layout.head_dim_v]
-  float* lse_dot = nullptr;    // [num_qo_heads, total_q]
+  float* k_offset = nullptr;  // [batch, num_kv_heads, layout.head_dim]
+  float* v_offset = nullptr;  // [batch, num_kv_heads, layout.head_dim_v]
+  float* v_scales = nullptr;  // [batch, num_kv_heads, layout.head_dim_v]
+  float* lse_dot = nullptr;   // [num_qo_heads, total_q]
   int8_t* q_codes = nullptr;
   float* q_scales = nullptr;
   int8_t* k_codes = nullptr;
   float* k_scales = nullptr;
   void* v_codes = nullptr;
-  void* stats = nullptr;       // scratch of launch_channel_stats
+  void* stats = nullptr;  // scratch of launch_channel_stats
   size_t stats_bytes = 0;
-  size_t bytes = 0;            // of the whole allocation
+  size_t bytes = 0;  // of the whole allocation
 };
-// With base == nullptr only sizes are computed: query `bytes`, allocate (256-byte aligned), call again.
+// With base == nullptr only sizes are computed: query `bytes`, allocate (256-byte aligned), call
+// again.
 SageWorkspace plan_workspace(const SageAttentionParams& params, void* base);
 
 // The stages one by one, for callers that time, check or overlap them, and all of them in order.

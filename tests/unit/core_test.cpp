@@ -15,12 +15,18 @@ namespace {
 TEST(DType, EveryCodeRoundTrips) {
   for (uint32_t b = 0; b < 0x10000; ++b) {
     const auto bits = static_cast<uint16_t>(b);
-    if (const float f = float_from_fp16(bits); !std::isnan(f)) EXPECT_EQ(fp16_from_float(f), bits);
-    if (const float f = float_from_bf16(bits); !std::isnan(f)) EXPECT_EQ(bf16_from_float(f), bits);
+    if (const float f = float_from_fp16(bits); !std::isnan(f)) {
+      EXPECT_EQ(fp16_from_float(f), bits);
+    }
+    if (const float f = float_from_bf16(bits); !std::isnan(f)) {
+      EXPECT_EQ(bf16_from_float(f), bits);
+    }
   }
   for (int b = 0; b < 256; ++b) {
     const auto bits = static_cast<uint8_t>(b);
-    if (const float f = float_from_e4m3(bits); !std::isnan(f)) EXPECT_EQ(e4m3_from_float(f), bits);
+    if (const float f = float_from_e4m3(bits); !std::isnan(f)) {
+      EXPECT_EQ(e4m3_from_float(f), bits);
+    }
   }
 }
 

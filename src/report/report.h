@@ -16,6 +16,7 @@ enum class CaseStatus {
   kPassed,       // measured and right
   kWrong,        // a stage check, a limit, a property or a hygiene rule failed
   kUnsupported,  // the kernel says no, with the reason
+  kRejected,     // the operator refused its arguments, with the status' reason
   kSkipped,      // not run: too little memory, or the device cannot run the kernel
   kError,        // CUDA or internal error
 };
@@ -45,8 +46,8 @@ struct CaseResult {
   std::optional<std::string> binding_ceiling;
   DeviceState state_before, state_after;
   bool timings_valid = true;
-  double reference_seconds = 0;  // wall time of validation
-  std::string rerun;             // the command that runs this case alone
+  double seconds = 0;  // wall time of the whole case: references, run, timing
+  std::string rerun;   // the command that runs this case alone
 };
 
 struct Report {

@@ -1,0 +1,23 @@
+// The ops. To add one: its file, its reference, one row here.
+#include <stdexcept>
+
+#include "ops/op_parts.h"
+
+namespace sagebench {
+
+const std::vector<Op>& ops() {
+  static const std::vector<Op> table = {
+      {OpKind::kAttention, "attention", attention_kernels_of, attention_work},
+      {OpKind::kKvCacheWrite, "kv_cache_write", cache_write_kernels, cache_write_work},
+      {OpKind::kPrefill, "prefill", prefill_kernels, prefill_work},
+  };
+  return table;
+}
+
+const Op& op_of(OpKind kind) {
+  for (const Op& op : ops())
+    if (op.kind == kind) return op;
+  throw std::logic_error("op without a row");
+}
+
+}  // namespace sagebench

@@ -70,26 +70,9 @@ __device__ __forceinline__ uint32_t int8_code(float x) {
   const int code = min(max(__float2int_rn(x), -127), 127);
   return static_cast<uint32_t>(code) & 0xffu;
 }
-__device__ __forceinline__ uint32_t e4m3_code_by_bits(float x) {  // where no instruction does it
-  const uint32_t bits = __float_as_uint(x);
-  const uint32_t sign = bits >> 24 & 0x80u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7fu;
-  const float size = __uint_as_float(magnitude);
-  if (size >= 448.0f) return sign | 0x7eu;
-  if (size < 0x1p-6f) return sign | static_cast<uint32_t>(__float2int_rn(size * 512.0f));
-  constexpr int kDropped = 23 - 3;            // mantissa bits
-  constexpr uint32_t kBias = (127 - 7) << 3;  // of the exponents' difference, in codes
-  const uint32_t half = (1u << (kDropped - 1)) - 1 + (magnitude >> kDropped & 1u);
-  return sign | (((magnitude + half) >> kDropped) - kBias);
-}
 // Two codes, the first in the low byte.
 __device__ __forceinline__ uint32_t e4m3_codes(float low, float high) {
-#if __CUDA_ARCH__ >= 890
   return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
-#else
-  return e4m3_code_by_bits(low) | e4m3_code_by_bits(high) << 8;
-#endif
 }
 __device__ __forceinline__ uint16_t fp16_code(float x) {
   return bits_of<__half>(nan_max(nan_min(x, 65504.0f), -65504.0f));

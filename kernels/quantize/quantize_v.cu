@@ -16,15 +16,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kKeysPerWord = 4;
 
-// v_key_order as words of four keys: what one thread packs.
-struct KeyOrder {
-  uint32_t word[AttentionLayout::kKeyOrder / kKeysPerWord];
-};
-
-KeyOrder key_order_of(const AttentionLayout& layout) {
-  KeyOrder order{};
+// v_key_order in 4 bits each: a shift, where an indexed array would lie in local memory.
+uint64_t key_order_of(const AttentionLayout& layout) {
+  uint64_t order = 0;
   for (int i = 0; i < AttentionLayout::kKeyOrder; ++i) {
-    order.word[i / kKeysPerWord] |= uint32_t{layout.v_key_order[i]} << 8 * (i % kKeysPerWord);
+    order |= uint64_t{layout.v_key_order[i]} << 4 * i;
   }
   return order;
 }
@@ -50,7 +46,7 @@ struct ChannelQuotient {
 
 template <class T, int kPadded, bool kVectors>
 __global__ void __launch_bounds__(kThreads)
-    quantize_v_fp8_kernel(const QuantizeVParams p, const KeyOrder order) {
+    quantize_v_fp8_kernel(const QuantizeVParams p, const uint64_t order) {
   constexpr int kLanes = kPadded / 8;
   extern __shared__ uint32_t tile[];  // [kPadded][words + 1]: the pad spreads channels over banks
   const int words = p.layout.v_tile_keys / kKeysPerWord;
@@ -65,17 +61,21 @@ __global__ void __launch_bounds__(kThreads)
       p, (int64_t{block.sequence} * p.v.num_heads + head) * kPadded + channel);
 
   for (int word = static_cast<int>(threadIdx.x) / kLanes; word < words; word += kThreads / kLanes) {
-    const uint32_t keys = order.word[word % 4];
-    float x[kKeysPerWord][8] = {};
+    const auto keys = static_cast<uint32_t>(order >> 4 * kKeysPerWord * (word % 4));
+    const int first = word / 4 * AttentionLayout::kKeyOrder;
+    float x[kKeysPerWord][8] = {};  // keys past the sequence's end stay 0
 #pragma unroll
     for (int i = 0; i < kKeysPerWord; ++i) {
-      const int key =
-          word / 4 * AttentionLayout::kKeyOrder + static_cast<int>(keys >> 8 * i & 0xff);
+      const int key = first + static_cast<int>(keys >> 4 * i & 0xf);
       if (key < block.tokens) {
         device::load_channels<T, kVectors>(data + (block.row + key) * p.v.token_stride, channel,
                                            p.v.head_dim, x[i]);
-        quotient.apply(channel, p.v.head_dim, x[i]);
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kKeysPerWord; ++i) {
+      const int key = first + static_cast<int>(keys >> 4 * i & 0xf);
+      if (key < block.tokens) quotient.apply(channel, p.v.head_dim, x[i]);
     }
 #pragma unroll
     for (int c = 0; c < 8; ++c) {

@@ -41,7 +41,9 @@ struct RopeKvCacheWriteParams {
   int rotary_dim = 0;  // even, <= head_dim; channels from rotary_dim on are copied
   const void* cos_sin = nullptr;
   DType cos_sin_dtype = DType::kFp32;  // kFp32 or dtype
-  int64_t max_position = 0;  // a token at or past it is skipped: nothing written, nothing read
+  // A token at or past it is skipped: nothing written, no row read. kNone reads no table and has no
+  // such limit.
+  int64_t max_position = 0;
 
   // Rotated q and k, contiguous use in attention. q_out may be q itself (in place), k_out may be k;
   // nullptr: not wanted. Strides in elements.

@@ -73,7 +73,7 @@ class Attention {
       : c_(c),
         codes_(codes),
         layout_(kernel.layout),
-        format_(layout_.pv == sage::PvType::kFp8E4m3 ? kE4m3 : kFp16Format),
+        format_(layout_.pv == sage::PvType::kFp8E4m3 ? kE4m3Format : kFp16Format),
         scale_log2_(static_cast<float>(c.sm_scale) * std::numbers::log2e_v<float>) {}
 
   void run(const RowChunk& chunk, AttentionRows& out) const {
@@ -137,7 +137,7 @@ class Attention {
       else
         std::transform(codes_.v_codes.as<uint16_t>() + v_at,
                        codes_.v_codes.as<uint16_t>() + v_at + layout_.head_dim_v, v.row(j).data(),
-                       decode_fp16);
+                       float_from_fp16);
     }
   }
 
@@ -153,7 +153,7 @@ class Attention {
     float sum = 0;
     for (int64_t j = 0; j < keys; ++j) {
       const float p = std::exp2(s[j] - max + layout_.p_offset);
-      sum += s[j] = round_to(format_, saturate(p, format_.max));
+      sum += s[j] = round_to(format_, p);
     }
     state.max = max;
     state.sum = state.sum * alpha + sum;

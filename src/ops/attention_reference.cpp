@@ -47,7 +47,7 @@ Normaliser plain_softmax(Eigen::Ref<Eigen::RowVectorXd> s) {
 // P as the kernel rounds it: per tile, against the running maximum in base 2, then brought to the
 // final maximum without further rounding.
 Normaliser rounded_softmax(const sage::AttentionLayout& layout, Eigen::Ref<Eigen::RowVectorXd> s) {
-  const FloatFormat format = layout.pv == sage::PvType::kFp8E4m3 ? kE4m3 : kFp16Format;
+  const FloatFormat format = layout.pv == sage::PvType::kFp8E4m3 ? kE4m3Format : kFp16Format;
   s *= std::numbers::log2e;
   const double final_max = s.maxCoeff<Eigen::PropagateNaN>();
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -57,7 +57,7 @@ Normaliser rounded_softmax(const sage::AttentionLayout& layout, Eigen::Ref<Eigen
     const double to_final = std::exp2(max - final_max);
     for (double& x : tile) {
       const auto p = static_cast<float>(std::exp2(x - max + layout.p_offset));
-      sum += x = round_to(format, saturate(p, format.max)) * to_final;
+      sum += x = round_to(format, p) * to_final;
     }
   }
   return {sum, (final_max - layout.p_offset + std::log2(sum)) * std::numbers::ln2};
@@ -157,16 +157,17 @@ Source from_int8(const Tensor& codes, const Tensor& scales, sage::ScaleGroups gr
 
 // Dequantised V without its padding.
 Source from_v_codes(const StageOutputs& codes, int dim, const Tensor& cu_seqlens) {
+  const int64_t heads = codes.v_codes.shape[1], padded = codes.v_codes.shape[2];
+  const TensorView view{&codes.v_codes,          0,  heads * padded, padded, codes.v_codes.shape[0],
+                        static_cast<int>(heads), dim};
   return {dim, [=, &codes, &cu_seqlens](int64_t first, int head, Eigen::Ref<Matrix> out) {
-            const int64_t heads = codes.v_codes.shape[1], padded = codes.v_codes.shape[2];
             const int64_t stats = (sequence_of(cu_seqlens, first) * heads + head) * padded;
-            for (Eigen::Index i = 0; i < out.rows(); ++i)
-              for (Eigen::Index d = 0; d < dim; ++d) {
-                const double offset =
-                    codes.v_offset.empty() ? 0.0 : codes.v_offset.as<float>()[stats + d];
-                const double code = codes.v_codes.get(((first + i) * heads + head) * padded + d);
-                out(i, d) = code * codes.v_scales.as<float>()[stats + d] + offset;
-              }
+            using Stats = Eigen::Map<const Eigen::RowVectorXf>;
+            const auto scale = Stats(codes.v_scales.as<float>() + stats, dim).cast<double>();
+            from_view(view).read(first, head, out);
+            out.array().rowwise() *= scale.array();
+            if (!codes.v_offset.empty())
+              out.rowwise() += Stats(codes.v_offset.as<float>() + stats, dim).cast<double>();
           }};
 }
 

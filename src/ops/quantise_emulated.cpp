@@ -65,11 +65,9 @@ void rotate_hadamard(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] *= scale;
 }
 
-// Magnitudes compare as integers, and there NaN is the largest of all.
-uint32_t magnitude_bits(const float* x, int n) {
-  uint32_t largest = 0;
-  for (int i = 0; i < n; ++i)
-    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+int32_t largest_magnitude(const float* x, int n) {
+  int32_t largest = 0;
+  for (int i = 0; i < n; ++i) largest = std::max(largest, magnitude_of(x[i]));
   return largest;
 }
 
@@ -85,10 +83,10 @@ void quantise_int8(const TensorView& x, const Tensor& cu_seqlens, int padded_dim
   parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t i) {
     const TokenBlock& block = blocks[static_cast<size_t>(i)];
     std::vector<float> values(static_cast<size_t>(block.count * padded_dim));
-    std::vector<uint32_t> amax_bits(static_cast<size_t>(groups.groups_per_block));
+    std::vector<int32_t> amax_bits(static_cast<size_t>(groups.groups_per_block));
     for (int h = 0; h < x.heads; ++h) {
       std::fill(values.begin(), values.end(), 0.0f);
-      std::fill(amax_bits.begin(), amax_bits.end(), 0u);
+      std::fill(amax_bits.begin(), amax_bits.end(), 0);
       const auto group_of = [&](int64_t t) {
         return static_cast<size_t>(sage::group_in_block(groups.pattern, static_cast<int>(t)));
       };
@@ -100,7 +98,8 @@ void quantise_int8(const TensorView& x, const Tensor& cu_seqlens, int padded_dim
           for (int d = 0; d < x.dim; ++d) row[d] -= o[d];
         }
         if (rotate == sage::Rotate::kHadamard) rotate_hadamard(row, padded_dim);
-        amax_bits[group_of(t)] = std::max(amax_bits[group_of(t)], magnitude_bits(row, padded_dim));
+        amax_bits[group_of(t)] =
+            std::max(amax_bits[group_of(t)], largest_magnitude(row, padded_dim));
       }
       for (int64_t t = 0; t < block.count; ++t) {
         const float amax = std::bit_cast<float>(amax_bits[group_of(t)]);
@@ -158,11 +157,11 @@ Tensor v_scales(const TensorView& v, const Tensor& cu_seqlens, const Tensor& off
     const int32_t* cu = cu_seqlens.as<int32_t>() + i / v.heads;
     std::vector<float> row(static_cast<size_t>(v.dim)), zeros(row.size());
     const float* o = offset.empty() ? zeros.data() : offset.as<float>() + i * padded_dim;
-    std::vector<uint32_t> amax_bits(row.size());
+    std::vector<int32_t> amax_bits(row.size());
     for (int64_t t = cu[0]; t < cu[1]; ++t) {
       v.read_row(t, static_cast<int>(i % v.heads), row.data());
       for (size_t d = 0; d < row.size(); ++d)
-        amax_bits[d] = std::max(amax_bits[d], std::bit_cast<uint32_t>(row[d] - o[d]) & 0x7fffffffu);
+        amax_bits[d] = std::max(amax_bits[d], magnitude_of(row[d] - o[d]));
     }
     if (per == sage::VScale::kPerHead && !row.empty())
       std::fill(amax_bits.begin(), amax_bits.end(),
@@ -193,13 +192,13 @@ Tensor v_codes(const TensorView& v, const Tensor& cu_seqlens, const Tensor& offs
         const float* scale = scales.as<float>() + stats;
         const int64_t at = (t * v.heads + h) * padded_dim;
         v.read_row(t, h, row.data());
-        for (int d = 0; d < v.dim; ++d) {
-          const float code = (row[static_cast<size_t>(d)] - o[d]) / scale[d];
-          if (fp8)
-            codes.as<uint8_t>()[at + d] = encode_e4m3(code);
-          else
-            codes.as<uint16_t>()[at + d] = encode_fp16(code);
-        }
+        for (size_t d = 0; d < row.size(); ++d) row[d] = (row[d] - o[d]) / scale[d];
+        if (fp8)
+          std::transform(row.begin(), row.end(), codes.as<uint8_t>() + at,
+                         [](float x) { return static_cast<uint8_t>(encode(kE4m3Format, x)); });
+        else
+          std::transform(row.begin(), row.end(), codes.as<uint16_t>() + at,
+                         [](float x) { return static_cast<uint16_t>(encode(kFp16Format, x)); });
       }
   });
   return codes;

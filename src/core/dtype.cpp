@@ -70,17 +70,12 @@ uint16_t fp16_from_float(float value) {
 }
 
 float float_from_fp16(uint16_t bits) {
-  const int exponent = (bits >> 10) & 0x1f;
-  const int mantissa = bits & 0x3ff;
-  float magnitude;
-  if (exponent == 0x1f)
-    magnitude =
-        mantissa ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-  else if (exponent == 0)
-    magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-  else
-    magnitude = std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
-  return bits & 0x8000 ? -magnitude : magnitude;
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+  const uint32_t magnitude = bits & 0x7fff;
+  // 2^112 takes the exponent from bias 15 to bias 127, subnormals included
+  const float value = magnitude < 0x7c00 ? std::bit_cast<float>(magnitude << 13) * 0x1p112f
+                                         : std::bit_cast<float>(0x7f800000u | magnitude << 13);
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
 
 uint8_t e4m3_from_float(float value) {

@@ -1,5 +1,6 @@
 #include "core/tensor.h"
 
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 
@@ -67,7 +68,12 @@ void TensorView::read_row(int64_t token, int head, float* out) const {
   const int64_t start = index(token, head, 0);
   if (base->dtype == DType::kBf16) {
     const uint16_t* x = base->as<uint16_t>() + start;
-    for (int i = 0; i < dim; ++i) out[i] = float_from_bf16(x[i]);
+    for (int i = 0; i < dim; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
+    return;
+  }
+  if (base->dtype == DType::kFp16) {
+    const uint16_t* x = base->as<uint16_t>() + start;
+    for (int i = 0; i < dim; ++i) out[i] = float_from_fp16(x[i]);
     return;
   }
   for (int i = 0; i < dim; ++i) out[i] = base->get(start + i);

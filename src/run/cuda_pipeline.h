@@ -22,6 +22,8 @@ class CudaPipeline {
  public:
   // Adds the case's buffers to the plan; `in` gives sizes, and must outlive the pipeline.
   CudaPipeline(const Case& c, const Kernel& kernel, const Inputs& in, DeviceBuffers& buffers);
+  CudaPipeline(const CudaPipeline&) = delete;  // the stages point inside
+  CudaPipeline& operator=(const CudaPipeline&) = delete;
 
   void bind();  // once the buffers are allocated
 

@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "inputs/distributions.h"
+#include "run/cuda_check.h"
+#include "run/cuda_generate.h"
 
 namespace sagebench {
 namespace {
@@ -92,15 +95,15 @@ CudaPipeline::CudaPipeline(const Case& c, const Kernel& kernel, const Inputs& in
   }
 }
 
-const std::byte* CudaPipeline::input(Tensor Inputs::*tensor) const {
+std::byte* CudaPipeline::input(Tensor Inputs::*tensor) const {
   for (const InputBuffer& i : inputs_)
     if (i.tensor == tensor) return i.buffer->data;
   return nullptr;
 }
 
 // Device address of a view's first element: inside the packed qkv, or in its own tensor.
-const std::byte* CudaPipeline::values(const TensorView& view, Tensor Inputs::*split) const {
-  const std::byte* base = input(in_.packed.empty() ? split : &Inputs::packed);
+std::byte* CudaPipeline::values(const TensorView& view, Tensor Inputs::*split) const {
+  std::byte* base = input(in_.packed.empty() ? split : &Inputs::packed);
   return base ? base + view.offset * static_cast<int64_t>(size_of(c_.dtype)) : nullptr;
 }
 
@@ -229,6 +232,25 @@ sage::Status CudaPipeline::launch(sage::Stream stream) const {
 
 void CudaPipeline::upload_inputs(const Inputs& in, cudaStream_t stream) const {
   for (const InputBuffer& i : inputs_) upload(*i.buffer, (in.*i.tensor).bytes, stream);
+}
+
+void CudaPipeline::generate_values(uint64_t seed, cudaStream_t stream) const {
+  const auto generate = [&](TensorId id, const TensorView& view, Tensor Inputs::*split,
+                            Tensor Inputs::*cu_seqlens) {
+    GenerateTarget target;
+    target.data = reinterpret_cast<uint16_t*>(values(view, split));
+    target.fp16 = c_.dtype == DType::kFp16;
+    target.tokens = view.tokens;
+    target.token_stride = view.token_stride;
+    target.head_stride = view.head_stride;
+    target.cu_seqlens = reinterpret_cast<const int32_t*>(input(cu_seqlens));
+    target.batch = static_cast<int>(c_.batch.size());
+    launch_generate(make_plan(c_, id, seed), target, stream);
+    cuda_check(cudaGetLastError(), "generate_kernel");
+  };
+  generate(TensorId::kQ, in_.q, &Inputs::q_split, &Inputs::cu_seqlens_q);
+  generate(TensorId::kK, in_.k, &Inputs::k_split, &Inputs::cu_seqlens_kv);
+  generate(TensorId::kV, in_.v, &Inputs::v_split, &Inputs::cu_seqlens_kv);
 }
 
 std::vector<std::string> CudaPipeline::changed_inputs(const Inputs& in, cudaStream_t stream) const {

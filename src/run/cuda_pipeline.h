@@ -27,8 +27,9 @@ class CudaPipeline {
 
   void bind();  // once the buffers are allocated
 
-  // The inputs' bytes, or other ones of the same shapes.
   void upload_inputs(const Inputs& in, cudaStream_t stream) const;
+  // Fresh values of the case's distributions, made on the device; the index tensors stay.
+  void generate_values(uint64_t seed, cudaStream_t stream) const;
   // One line per input buffer that no longer holds `in`.
   std::vector<std::string> changed_inputs(const Inputs& in, cudaStream_t stream) const;
   // The buffers that hold q, k and v, for producers that run on the stream.
@@ -45,8 +46,8 @@ class CudaPipeline {
     Tensor Inputs::*tensor;
     DeviceBuffer* buffer;
   };
-  const std::byte* input(Tensor Inputs::*tensor) const;
-  const std::byte* values(const TensorView& view, Tensor Inputs::*split) const;
+  std::byte* input(Tensor Inputs::*tensor) const;
+  std::byte* values(const TensorView& view, Tensor Inputs::*split) const;
   sage::PackedTensor packed(const TensorView& view, Tensor Inputs::*split) const;
   sage::RopeKvCacheWriteParams rope_params() const;
   sage::SageAttentionParams attention_params() const;

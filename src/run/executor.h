@@ -7,13 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "inputs/inputs.h"
 #include "ops/op.h"
 #include "ops/reference.h"
 #include "ops/stages.h"
+#include "sage/types.h"
 #include "scenario/case.h"
 
 namespace sagebench {
+
+// A launcher said no: nothing ran. Distinct from a CUDA error, so that a case that expects to be
+// refused can be judged. kUnsupported counts as no verdict, every other refusal as internal.
+struct OperatorRefused : Error {
+  OperatorRefused(const std::string& where, sage::Status status);
+  const sage::Status status;
+};
 
 // What is known of the machine; absent is empty or nullopt, never 0. Filled without a CUDA context
 // where that is possible.
@@ -57,16 +66,23 @@ struct Latency {
   double min_us = 0, mean_us = 0, mad_us = 0;
 };
 
+// Statistics filled from the samples; `samples_us` must not be empty.
+Latency make_latency(std::string stage, std::string method, std::vector<double> samples_us);
+
 struct DeviceState {  // around the timed region; absent is nullopt
   std::optional<double> sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
   std::string throttle_reasons;
 };
 
+// Every byte of outputs, caches and workspace before timed launches: NaN in every float format.
+inline constexpr unsigned char kTimedPoison = 0xFF;
+
 struct RunOutput {
   StageOutputs outputs;
-  std::vector<std::string> hygiene;  // broken guard bands, changed inputs: empty when clean
-  std::optional<Latency> cold, hot;  // whole op
-  std::vector<Latency> stages;       // one per stage, cold
+  unsigned char poison = poison_byte(0);  // what outputs and caches held before: see validate()
+  std::vector<std::string> hygiene;       // broken guard bands, changed inputs: empty when clean
+  std::optional<Latency> cold, hot;       // whole op
+  std::vector<Latency> stages;            // one per stage, cold
   DeviceState before, after;
   bool timings_valid = true;  // false under --profile
 };
@@ -76,6 +92,9 @@ class Executor {
   virtual ~Executor() = default;
   virtual const Environment& environment() const = 0;
   virtual bool is_gpu() const = 0;
+  // Throws Error(kNoVerdict) with the numbers when the device has less free memory than this: to be
+  // asked before a case's inputs are generated. The host has no such limit.
+  virtual void require_memory(int64_t bytes) const { (void)bytes; }
   // Throws Error(kNoVerdict) when the device has too little memory, with the numbers, before
   // allocating; Error(kInternal) on a CUDA error.
   virtual RunOutput run(const Case& c, const Kernel& kernel, const Inputs& in,
@@ -92,5 +111,11 @@ struct DoctorLine {
   bool ok = true;
 };
 std::vector<DoctorLine> doctor();
+
+// The command lines that profile one case with this executable, as printed under --profile.
+struct ProfileCommands {
+  std::string ncu, nsys;
+};
+ProfileCommands profile_commands(const std::string& id, const std::string& config);
 
 }  // namespace sagebench

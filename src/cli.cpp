@@ -4,17 +4,14 @@
 #include <algorithm>
 #include <charconv>
 #include <regex>
-#include <utility>
 
 #include "core/error.h"
 #include "core/nearest.h"
 #include "report/report.h"
+#include "scenario/names.h"
 
 namespace sagebench {
 namespace {
-
-constexpr std::pair<const char*, Rows> kValidate[] = {
-    {"auto", Rows::kAuto}, {"full", Rows::kFull}, {"sampled", Rows::kSampled}, {"off", Rows::kOff}};
 
 constexpr char kFooter[] =
     "Exit codes: 0 all measured and right, 1 regression, 2 usage or config, 3 wrong result,\n"
@@ -33,9 +30,12 @@ uint64_t parse_seed(const std::string& text) {
 }
 
 Rows parse_rows(const std::string& text) {
-  for (const auto& [name, rows] : kValidate)
-    if (text == name) return rows;
-  fail("--validate: '" + text + "' is none of auto, full, sampled, off");
+  std::string allowed;
+  for (const EnumName<Rows>& row : enum_names(Rows{})) {
+    if (text == row.name) return row.value;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(row.name);
+  }
+  fail("--validate: '" + text + "' is none of " + allowed);
 }
 
 void check_device(const std::string& device) {
@@ -171,8 +171,8 @@ std::string rerun_command(const Options& o, const std::string& id) {
       quoted(o.argv.at(0)) + " --config " + quoted(o.config) + " --only " + quoted(id);
   if (o.device != "auto") command += " --device " + o.device;
   if (o.seed) command += " --seed " + std::to_string(*o.seed);
-  for (const auto& [name, rows] : kValidate)
-    if (o.rows == rows) command += std::string(" --validate ") + name;
+  if (o.rows) command += " --validate " + std::string(name_of(*o.rows));
+  if (o.profile) command += " --profile";
   if (!o.inject.empty()) command += " --inject " + quoted(o.inject);
   return command;
 }

@@ -93,4 +93,24 @@ Verdict judge(const Report& report) {
   return verdict;
 }
 
+const char* name_of(ExitCode code) {
+  switch (code) {
+    case ExitCode::kOk:
+      return "all measured and right";
+    case ExitCode::kRegression:
+      return "regression";
+    case ExitCode::kUsage:
+      return "bad usage or config";
+    case ExitCode::kWrongResult:
+      return "wrong result";
+    case ExitCode::kNoVerdict:
+      return "no verdict";
+    case ExitCode::kNoGpu:
+      return "no usable GPU";
+    case ExitCode::kInternal:
+      break;
+  }
+  return "CUDA or internal error";
+}
+
 }  // namespace sagebench

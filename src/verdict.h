@@ -23,4 +23,6 @@ struct Verdict {
 // - a profiled result (timings_valid false) was launched, not judged: a remark.
 Verdict judge(const Report& report);
 
+const char* name_of(ExitCode code);  // "wrong result"
+
 }  // namespace sagebench

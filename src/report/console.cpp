@@ -1,5 +1,5 @@
 // The terminal: aligned columns while the run goes on, the whole story of each failure.
-#include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "report/text.h"
@@ -55,11 +55,12 @@ std::string render_console_row(const CaseResult& r, const ConsoleStyle& style) {
   if (r.accuracy && is_measured(r.accuracy->kernel_vs_emulated))
     cells.emulated = significant(r.accuracy->kernel_vs_emulated.all.rel_l1, 2);
   const bool measured = r.status == CaseStatus::kPassed;
-  return line(cells, style, !r.as_expected ? kRed : measured ? kGreen : kYellow);
+  return line(cells, style, is_failure(r) ? kRed : measured ? kGreen : kYellow);
 }
 
 std::string render_console_failure(const CaseResult& r, const ConsoleStyle& style) {
-  if (r.as_expected) return "";
+  if (r.status == CaseStatus::kUnsupported) return "  unsupported: " + r.reason + "\n";
+  if (!is_failure(r)) return "";
   std::string out =
       coloured("  " + std::string(name_of(r.status)) + ": ", kRed, style) + r.reason + "\n";
   if (const StageCheck* check = first_failed_check(r))
@@ -72,10 +73,10 @@ std::string render_console_failure(const CaseResult& r, const ConsoleStyle& styl
 
 std::string render_console_summary(const Report& report, const ConsoleStyle& style) {
   std::map<CaseStatus, int> counts;
-  int unexpected = 0;
+  int failures = 0;
   for (const CaseResult& r : report.cases) {
     ++counts[r.status];
-    unexpected += !r.as_expected;
+    failures += is_failure(r);
   }
   std::string out = std::to_string(report.cases.size()) + " results:";
   const char* separator = " ";
@@ -83,10 +84,18 @@ std::string render_console_summary(const Report& report, const ConsoleStyle& sty
     out += separator + std::to_string(count) + " " + name_of(status);
     separator = ", ";
   }
-  out += "; " + coloured(std::to_string(unexpected) + " not as expected",
-                         unexpected ? kRed : kGreen, style);
+  out += "; " +
+         coloured(std::to_string(failures) + " not as expected", failures ? kRed : kGreen, style);
   if (report.environment.device == "cpu") out += "\n" + std::string(kCpuNote);
   return out + "\n";
+}
+
+std::string render_console_profile(const CaseResult& r) {
+  std::string file;
+  for (const char c : r.id) file += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return "    ncu --profile-from-start off --set full -o " + file + " " + r.rerun +
+         "\n    nsys profile --capture-range=cudaProfilerApi --trace=cuda,nvtx -o " + file + " " +
+         r.rerun + "\n";
 }
 
 }  // namespace sagebench

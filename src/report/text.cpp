@@ -30,7 +30,8 @@ std::string latency_text(const CaseResult& result) {
   if (!latency || !result.timings_valid) return "-";
   const double half =
       std::max(latency->ci_high_us - latency->median_us, latency->median_us - latency->ci_low_us);
-  return significant(latency->median_us, 5) + " +-" + significant(half, 2) + " us";
+  const int digits = latency->median_us < 1e5 ? 5 : 9;  // no exponent up to a quarter of an hour
+  return significant(latency->median_us, digits) + " +-" + significant(half, 2) + " us";
 }
 
 std::string where_text(const StageCheck& check) {

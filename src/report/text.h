@@ -16,6 +16,12 @@ inline bool is_measured(const ErrorReport& errors) {
   return !errors.worst.empty();
 }
 
+// Something to look at. "Unsupported" is not: another kernel may do the case, and verdict.h says so
+// when none does.
+inline bool is_failure(const CaseResult& result) {
+  return !result.as_expected && result.status != CaseStatus::kUnsupported;
+}
+
 // Shortest text that reads back as the same double; "nan", "inf", "-inf".
 std::string shortest(double value);
 // printf's %.*g.

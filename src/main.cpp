@@ -110,7 +110,7 @@ ExitCode run(const Options& options) {
     case Command::kDoctor:
       return print_doctor();
     case Command::kSelftest:
-      return run_selftest(std::cout);
+      return run_selftest(std::cout) == 0 ? ExitCode::kOk : ExitCode::kWrongResult;
     case Command::kList:
     case Command::kDryRun:
     case Command::kRun:

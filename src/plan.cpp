@@ -98,7 +98,7 @@ std::vector<PlannedRun> make_plan(const Suite& suite, const Options& options) {
   const std::vector<PlannedRun> all = every_run(suite);
   check_kernels(options.kernels, all, "--kernel");
   for (const Case& c : suite.cases)
-    check_kernels(c.exec.kernels, all, suite.path + ":" + c.pointer + "/exec/kernels");
+    check_kernels(c.exec.kernels, all, suite.path + ": " + c.pointer + "/exec/kernels");
 
   const std::regex filter = compile(options.filter);
   std::set<std::string> found;  // the --only ids that selected something

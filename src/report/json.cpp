@@ -136,7 +136,7 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const std::string& at, const std::string& why) const {
-    throw UsageError(file_ + ":" + at + ": " + why + "; not a results file of schema " + kSchema);
+    throw UsageError(file_ + ": " + at + ": " + why + "; not a results file of schema " + kSchema);
   }
   static double non_finite(const Json& reason) {
     if (reason == "inf") return std::numeric_limits<double>::infinity();
@@ -207,7 +207,7 @@ Report read_json_report(const std::string& path) {
     throw UsageError(path + ": not a results file: " + e.what());
   }
   if (!json.is_object() || json.value("schema", Json()) != kSchema)
-    throw UsageError(path + ":/schema: not a results file of schema " + kSchema);
+    throw UsageError(path + ": /schema: not a results file of schema " + kSchema);
   Report report;
   Reader reader(json, path, "");
   fields(reader, report);

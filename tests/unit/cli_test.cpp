@@ -50,7 +50,7 @@ TEST(CommandLine, EveryOptionArrives) {
   EXPECT_EQ(o.rows, Rows::kSampled);
   EXPECT_TRUE(o.resume);
   EXPECT_FALSE(o.profile);
-  EXPECT_EQ(o.argv.size(), 25u);
+  EXPECT_EQ(o.argv.size(), 26u);
 }
 
 TEST(CommandLine, Commands) {

@@ -10,11 +10,19 @@ namespace sagebench {
 
 struct Verdict {
   ExitCode code = ExitCode::kNoVerdict;
-  std::vector<std::string> reasons;  // one line each, worst first
+  std::vector<std::string> reasons;  // one line each, worst first; remarks last, also of kOk
 };
 
-// Fails closed: no case measured is kNoVerdict, a case that no selected kernel supports is
-// kNoVerdict, a property that was asked for and skipped does not count as passed.
+// Highest cause first: wrong, internal, no GPU, regression, no verdict. Fails closed:
+// - no case measured, a case that no selected kernel supports (unless it expects just that), a
+//   skipped case, and a passing case with no check behind it (--validate off) are no verdict;
+// - a passing status that its own checks or properties deny is wrong, and so is passing where a
+//   refusal was expected; an operator that refuses a case expected to run is an internal error;
+// - a property that was asked for and skipped is no verdict on a GPU. On the CPU, whose subject has
+//   no streams and no graphs, it is a remark, and never counts as passed;
+// - a profiled result (timings_valid false) was launched, not judged: a remark.
 Verdict judge(const Report& report);
+
+const char* name_of(ExitCode code);  // "wrong result"
 
 }  // namespace sagebench

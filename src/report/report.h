@@ -64,13 +64,32 @@ struct Format {
   const char* file_name;  // "results.json", inside --out
   std::string (*render)(const Report& report);
 };
-const std::vector<Format>& formats();                      // json, csv, markdown
-std::string render_console_row(const CaseResult& result);  // printed as cases finish
-std::string render_console_failure(const CaseResult& result);
-std::string render_console_summary(const Report& report);
+const std::vector<Format>& formats();  // json, csv, markdown
+
+// The terminal: a header, one row per result as it finishes, a block per failure, a summary.
+struct ConsoleStyle {
+  size_t id_width = 40;  // of the widest id that will be printed
+  bool colour = false;
+};
+std::string render_console_header(const Report& report, const ConsoleStyle& style = {});
+std::string render_console_row(const CaseResult& result, const ConsoleStyle& style = {});
+std::string render_console_failure(const CaseResult& result, const ConsoleStyle& style = {});
+std::string render_console_summary(const Report& report, const ConsoleStyle& style = {});
+// The commands that profile a result of a --profile run.
+std::string render_console_profile(const CaseResult& result);
+
+// Said wherever latencies of the CPU path are shown.
+inline constexpr char kCpuNote[] =
+    "CPU: emulated op as the subject; latencies are not kernel performance";
+
+// The stage to blame: the first failed check in pipeline order; nullptr when none failed.
+const StageCheck* first_failed_check(const CaseResult& result);
 
 // Writes to a temporary file beside `path` and renames it: a crash never leaves half a file.
+// Throws UsageError, and leaves nothing behind, when it cannot.
 void write_file_atomically(const std::string& path, const std::string& content);
+// The same without touching `path`: throws the UsageError that a write would throw.
+void check_writable(const std::string& path);
 
 // Reads a results file back (for --resume and later comparison). Throws UsageError.
 Report read_json_report(const std::string& path);

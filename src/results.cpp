@@ -1,0 +1,104 @@
+#include "results.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/hash.h"
+
+namespace sagebench {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directory(path, error);
+  if (!fs::is_directory(path))
+    throw UsageError("--out: " + path +
+                     " cannot be made a directory: " + (error ? error.message() : "it is a file") +
+                     "; its parent has to exist and be writable");
+}
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+// A result that need not be measured again.
+bool is_final(CaseStatus status) {
+  return status != CaseStatus::kError && status != CaseStatus::kSkipped;
+}
+
+}  // namespace
+
+ResultFiles::ResultFiles(const Options& options) {
+  if (!options.out.empty()) make_directory(options.out);
+  for (const Format& format : formats()) {
+    if (const auto file = options.files.find(format.name); file != options.files.end()) {
+      formats_.push_back(&format);
+      paths_.push_back(file->second);
+    }
+    if (!options.out.empty()) {
+      formats_.push_back(&format);
+      paths_.push_back((fs::path(options.out) / format.file_name).string());
+    }
+  }
+  std::set<fs::path> places;
+  for (const std::string& path : paths_) {
+    check_writable(path);
+    if (!places.insert(fs::weakly_canonical(path)).second)
+      throw UsageError(path + ": named for two reports; give each its own file");
+  }
+}
+
+void ResultFiles::resume(const Suite& suite, Report& report) const {
+  std::map<std::string, std::string> hash_of_case;
+  for (const Case& c : suite.cases) hash_of_case[c.id] = hash_hex(c.canonical_json);
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (std::string(formats_[i]->name) != "json" || !fs::exists(paths_[i])) continue;
+    Report before = read_json_report(paths_[i]);
+    if (before.tool_version != report.tool_version || before.commit != report.commit ||
+        before.environment.device_name != report.environment.device_name ||
+        before.environment.device != report.environment.device)
+      throw UsageError(paths_[i] + ": cannot resume: it was measured by " + before.tool_version +
+                       " " + before.commit + " on " + before.environment.device + " (" +
+                       before.environment.device_name + "), this is " + report.tool_version + " " +
+                       report.commit + " on " + report.environment.device + " (" +
+                       report.environment.device_name +
+                       "); name another file or leave --resume out");
+    for (CaseResult& result : before.cases) {
+      const auto hash = hash_of_case.find(result.case_id);
+      if (hash != hash_of_case.end() && hash->second == result.scenario_hash &&
+          is_final(result.status) && result.timings_valid)
+        report.cases.push_back(std::move(result));
+    }
+    return;
+  }
+}
+
+void ResultFiles::write(const Report& report) const {
+  for (size_t i = 0; i < paths_.size(); ++i)
+    write_file_atomically(paths_[i], formats_[i]->render(report));
+}
+
+Report start_report(const Options& options, const Suite& suite, const Environment& environment) {
+  Report report;
+  report.tool_version = tool_version();
+  report.commit = tool_commit();
+  report.config_path = suite.path;
+  report.config_hash = suite.hash;
+  report.suite = suite.name;
+  report.started_at = utc_now();
+  report.argv = options.argv;
+  report.environment = environment;
+  return report;
+}
+
+}  // namespace sagebench

@@ -1,0 +1,158 @@
+// Every kind of bad input: one line that names place and remedy, the right exit code, and a good
+// results file left as it was.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/process.h"
+
+namespace sagebench {
+namespace {
+
+// One scenario with these fields, after "name".
+std::string config_of(const std::string& fields) {
+  return R"({"schema": "sagebench.scenario/1", "name": "bad", "scenarios": [{"name": "s", )" +
+         fields + "}]}";
+}
+
+// One cache write of 5 tokens.
+std::string cache_config(const std::string& fields) {
+  return config_of(R"("op": "kv_cache_write", "batch": {"qo_len": [2, 3]}, )" + fields);
+}
+
+struct BadInput {
+  const char* name;
+  std::string config;
+  std::vector<const char*> says;  // besides the file's name
+};
+
+const BadInput kBadInputs[] = {
+    {"truncated", R"({"schema": "sagebench.scenario/1", "scenarios": [)", {"line 1", "JSON"}},
+    {"not_json", "hello", {"line 1", "JSON"}},
+    {"empty_file", "", {"JSON"}},
+    {"unknown_op",
+     config_of(R"("op": "attentoin", "batch": {"qo_len": [4]})"),
+     {"/scenarios/0/op", "attentoin", "attention"}},
+    {"unknown_key",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4]}, "modle": {})"),
+     {"/scenarios/0", "modle", "model"}},
+    {"heads_do_not_divide",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4]},
+                  "model": {"num_qo_heads": 3, "num_kv_heads": 2})"),
+     {"/scenarios/0/model/num_kv_heads", "2", "3"}},
+    {"negative_length",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4, -1]})"),
+     {"/scenarios/0/batch/qo_len/1", "-1"}},
+    {"length_of_2_to_the_40",
+     config_of(R"("op": "attention", "batch": {"qo_len": [1099511627776]})"),
+     {"/scenarios/0/batch/qo_len/0", "1099511627776"}},
+    {"too_few_pages",
+     cache_config(R"("cache": {"page_size": 2, "num_pages": 2})"),
+     {"/scenarios/0/cache/num_pages", "2", "3"}},
+    {"duplicate_slots",
+     cache_config(R"("cache": {"index": "slot_mapping", "slots": [0, 1, 2, 1, 4]})"),
+     {"/scenarios/0/cache/slots", "1"}},
+    {"page_out_of_range",
+     cache_config(R"("cache": {"page_size": 4, "num_pages": 4, "page_ids": [0, 99]})"),
+     {"/scenarios/0/cache/page_ids", "99", "3"}},
+    {"rotary_dim_over_head_dim",
+     cache_config(R"("model": {"head_dim": 64}, "rope": {"rotary_dim": 96})"),
+     {"/scenarios/0/rope/rotary_dim", "96", "64"}},
+    {"rotary_dim_odd",
+     cache_config(R"("model": {"head_dim": 64}, "rope": {"rotary_dim": 33})"),
+     {"/scenarios/0/rope/rotary_dim", "33", "even"}},
+    {"trace_without_the_column",
+     config_of(R"("op": "attention",
+                  "batch": {"trace": "trace.csv", "column": "Tokens", "requests": 2})"),
+     {"/scenarios/0/batch", "trace.csv", "Tokens", "ContextTokens"}},
+    {"safetensors_of_the_wrong_size",
+     config_of(R"("op": "attention", "batch": {"qo_len": [1]},
+                  "model": {"num_qo_heads": 1, "num_kv_heads": 1, "head_dim": 64},
+                  "input": {"file": "short.safetensors"})"),
+     {"short.safetensors"}},
+};
+
+class BadInputs : public testing::TestWithParam<BadInput> {};
+
+// A header that promises a tensor of 128 bytes, and 4 bytes behind it.
+std::string short_safetensors() {
+  const std::string header = R"({"q":{"dtype":"BF16","shape":[1,1,64],"data_offsets":[0,128]}})";
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  return length + header + "1234";
+}
+
+TEST_P(BadInputs, OneLineExitTwoAndTheGoodFileStays) {
+  const ScratchFolder folder;
+  write_file(folder / "bad.json", GetParam().config);
+  write_file(folder / "trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,12,3\n");
+  write_file(folder / "short.safetensors", short_safetensors());
+  write_file(folder / "good.json", "good");
+  const ProcessResult run = run_tool(
+      {"--config", folder / "bad.json", "--device", "cpu", "--json", folder / "good.json"});
+  EXPECT_EQ(run.code, 2) << run.out << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  EXPECT_NE(run.err.find("bad.json"), std::string::npos) << run.err;
+  for (const char* part : GetParam().says)
+    EXPECT_NE(run.err.find(part), std::string::npos) << "no '" << part << "' in: " << run.err;
+  EXPECT_EQ(read_file(folder / "good.json"), "good");
+  EXPECT_EQ(folder.names().size(), 4u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadInputs, testing::ValuesIn(kBadInputs),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(BadPlaces, AMissingConfigIsNamed) {
+  const ProcessResult run = run_tool({"--config", "configs/none.json", "--list"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_NE(run.err.find("configs/none.json"), std::string::npos) << run.err;
+}
+
+TEST(BadPlaces, OutputsAreCheckedBeforeAnyWork) {
+  const ScratchFolder folder;
+  write_file(folder / "file", "good");
+  const std::vector<std::string> bad[] = {{"--json", folder / "missing/r.json"},
+                                          {"--csv", folder / "file/r.csv"},
+                                          {"--md", folder / ""},
+                                          {"--out", folder / "missing/out"},
+                                          {"--out", folder / "file"},
+                                          {"--json", "/dev/null"},
+                                          {"--json", folder / "r", "--csv", folder / "r"}};
+  for (const auto& output : bad) {
+    std::vector<std::string> arguments = {"--config", "configs/smoke.json", "--device", "cpu"};
+    arguments.insert(arguments.end(), output.begin(), output.end());
+    const ProcessResult run = run_tool(arguments);
+    EXPECT_EQ(run.code, 2) << output[0] << " " << output[1] << ": " << run.err;
+    EXPECT_EQ(run.out, "") << "work was done before the check";
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_EQ(folder.names(), std::vector<std::string>{"file"});
+  }
+  EXPECT_EQ(read_file(folder / "file"), "good");
+}
+
+TEST(BadPlaces, AGpuThatIsNotThereIsExitFive) {
+  if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
+  const ScratchFolder folder;
+  write_file(folder / "good.json", "good");
+  const ProcessResult run = run_tool(
+      {"--config", "configs/smoke.json", "--device", "cuda", "--json", folder / "good.json"});
+  EXPECT_EQ(run.code, 5) << run.err;
+  EXPECT_NE(run.err.find("GPU"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("--device cpu"), std::string::npos) << run.err;
+  EXPECT_EQ(read_file(folder / "good.json"), "good");
+}
+
+// 64 sequences of a million tokens: 2 TB and more, on whatever device.
+TEST(BadPlaces, TooLittleMemoryIsExitFourWithTheNumbers) {
+  const ScratchFolder folder;
+  write_file(folder / "big.json",
+             config_of(R"("op": "attention", "batch": {"constant": 1048576, "requests": 64},
+                          "model": {"num_qo_heads": 64, "num_kv_heads": 64})"));
+  const ProcessResult run = run_tool({"--config", folder / "big.json"});
+  EXPECT_EQ(run.code, 4) << run.out << run.err;
+  EXPECT_NE(run.out.find("memory"), std::string::npos) << run.out;
+  if (has_gpu()) EXPECT_NE(run.out.find("GB"), std::string::npos) << run.out;
+}
+
+}  // namespace
+}  // namespace sagebench

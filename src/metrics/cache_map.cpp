@@ -12,7 +12,7 @@ std::vector<TokenOwner> token_owners(const Tensor& cu_seqlens) {
 
 std::vector<int64_t> token_slots(const Case& c, const Inputs& in) {
   const std::vector<TokenOwner> owners = token_owners(in.cu_seqlens_q);
-  const int64_t page_size = c.cache.page_size, slots = c.cache.num_pages * page_size;
+  const int64_t page_size = c.cache.page_size, slots = in.cache_shape[0] * page_size;
   std::vector<int64_t> result(owners.size(), kNoSlot);
   for (size_t i = 0; i < owners.size(); ++i) {
     int64_t slot;
@@ -31,7 +31,7 @@ std::vector<int64_t> token_slots(const Case& c, const Inputs& in) {
 }
 
 CacheView::CacheView(const Case& c, const Tensor& cache)
-    : slots(c.cache.num_pages * c.cache.page_size),
+    : slots(cache.shape[0] * c.cache.page_size),
       page_size(c.cache.page_size),
       heads(c.model.num_kv_heads),
       dim(cache.shape.back()) {

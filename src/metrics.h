@@ -64,8 +64,9 @@ struct PropertyCheck {
   std::string detail;
 };
 
+// tile_q: rows of a kernel's query tile, for the slice "tail_tile".
 ErrorReport measure_error(const Case& c, const RowSample& rows, const AttentionRows& actual,
-                          const AttentionRows& reference);
+                          const AttentionRows& reference, int tile_q = 128);
 
 // The rows of a subject's O and LSE that `rows` names.
 AttentionRows gather_rows(const Case& c, const Tensor& cu_seqlens_q, const StageOutputs& out,

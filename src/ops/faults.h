@@ -6,15 +6,18 @@
 #include <vector>
 
 #include "inputs/inputs.h"
+#include "ops/op.h"
 #include "ops/stages.h"
 #include "scenario/case.h"
 
 namespace sagebench {
 
-// The copies that a faulty subject works from; the references keep the true ones.
+// The copies that a faulty stage works from: the references and the other stages keep the true
+// ones. Only the outputs of the fault's own stage survive.
 struct FaultContext {
   Case& c;
   Inputs& in;
+  Kernel& kernel;
   StageOutputs& out;
 };
 

@@ -11,7 +11,9 @@ namespace sagebench {
 
 struct Inputs {
   // input.form packed_qkv: one buffer [tokens, (Hq + Hkv) * D + Hkv * Dv (+ token_padding)];
-  // split: q, k and v each on its own. The views always point at q, k and v, wherever they live.
+  // split (and whatever has unlike numbers of q and k rows): q, k and v each on its own. The views
+  // always point at q, k and v, wherever they live. Between rows and behind the last one, where the
+  // case asks for it, the buffers hold NaN.
   Tensor packed;  // empty for split
   Tensor q_split, k_split, v_split;
   TensorView q, k, v;
@@ -21,16 +23,17 @@ struct Inputs {
 
   // kv_cache_write and prefill
   Tensor kv_len_before;  // int32 [batch]
-  Tensor cos_sin;        // [max_position, rotary_dim]: cos | sin; fp32 or the case's dtype
+  Tensor cos_sin;        // [max_position, rotary_dim]: cos | sin; fp32 or the case's dtype; empty
+                         // for rope style none
   Tensor page_table;     // int32 [batch, max_pages_per_sequence], unused entries -1; or empty
   Tensor slot_mapping;   // int64 [total_tokens], -1 = skip; or empty
   // Caches before the call: [num_pages, ...] in the case's layout, filled with poison
   std::vector<int64_t>
-      cache_shape;  // HND [pages, heads, page_size, D], NHD [pages, page_size, heads, D]
+      cache_shape;  // HND [pages, heads, page_size, D], NHD [pages, page_size, heads, D]; V has Dv
 
   Inputs() = default;
-  Inputs(Inputs&&) = default;
-  Inputs& operator=(Inputs&&) = default;
+  Inputs(Inputs&& other) noexcept;  // the views follow
+  Inputs& operator=(Inputs&& other) noexcept;
   Inputs(const Inputs&) = delete;  // the views point inside; use clone()
   Inputs& operator=(const Inputs&) = delete;
   Inputs clone() const;

@@ -87,6 +87,7 @@ struct Input {
       v;                      // applied in order to N(0,1), e.g. k_channel_bias then token_outlier
   int64_t token_padding = 0;  // extra elements between token rows (strides: padded)
   std::string file;           // safetensors, resolved path; empty: generated
+  std::string file_name;      // the same as written in the scenario
   std::string file_q = "q", file_k = "k", file_v = "v";
 };
 
@@ -108,8 +109,9 @@ struct Tolerance {
 };
 struct Validate {
   Rows rows = Rows::kAuto;
-  bool exact = true, emulated = true;  // which references
-  Tolerance tolerance;
+  bool exact = true, emulated = true;                 // which references
+  Tolerance tolerance;                                // of every kernel not named below
+  std::map<std::string, Tolerance> tolerance_kernel;  // replaces it whole
   std::vector<std::string> properties;
 };
 
@@ -162,6 +164,10 @@ struct Case {
   const Expectation& expectation(const std::string& kernel) const {
     const auto it = expect_kernel.find(kernel);
     return it == expect_kernel.end() ? expect : it->second;
+  }
+  const Tolerance& tolerance(const std::string& kernel) const {
+    const auto it = validate.tolerance_kernel.find(kernel);
+    return it == validate.tolerance_kernel.end() ? validate.tolerance : it->second;
   }
 };
 

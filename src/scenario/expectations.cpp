@@ -1,0 +1,213 @@
+#include "scenario/expectations.h"
+
+#include <algorithm>
+
+#include "properties.h"
+#include "sage/attention.h"
+
+namespace sagebench {
+namespace {
+
+struct ToleranceRow {
+  const char* key;
+  std::optional<double> Tolerance::*member;
+};
+constexpr ToleranceRow kTolerances[] = {{"rel_l1", &Tolerance::rel_l1},
+                                        {"cosine", &Tolerance::cosine},
+                                        {"worst_row", &Tolerance::worst_row},
+                                        {"norm_ratio", &Tolerance::norm_ratio},
+                                        {"rel_l1_emulated", &Tolerance::rel_l1_emulated}};
+
+constexpr double kMost = 1e9;
+
+bool among(const std::vector<std::string>& names, const std::string& key) {
+  return std::find(names.begin(), names.end(), key) != names.end();
+}
+
+// Whether an object's keys are kernels rather than `own` keys; a stray key is an error either way.
+bool is_per_kernel(const Value& v, OpKind op, std::vector<std::string> own) {
+  if (!v.json().is_object()) return false;
+  std::vector<std::string> kernels = kernel_names(op);
+  kernels.emplace_back("*");
+  for (const auto& [key, value] : v.members())
+    if (among(kernels, key)) {
+      v.allow_only(kernels);
+      return true;
+    }
+  own.insert(own.end(), kernels.begin(), kernels.end());
+  v.allow_only(own);
+  return false;
+}
+
+// Calls fn(kernel, value) for each kernel, "*" for all others.
+template <class Fn>
+void for_each_kernel(const Value& v, OpKind op, const std::vector<std::string>& own, Fn fn) {
+  if (!is_per_kernel(v, op, own)) {
+    fn("*", v);
+    return;
+  }
+  for (const auto& [kernel, value] : v.members()) fn(kernel, value);
+}
+
+std::string required_why(const Value& v) {
+  const std::optional<Value> why = v.find("why");
+  if (!why || why->text().empty())
+    v.fail("missing key 'why': a bound of one's own needs its reason");
+  return why->text();
+}
+
+Tolerance read_one_tolerance(const Value& v) {
+  v.allow_only(tolerance_keys());
+  Tolerance t;
+  for (const ToleranceRow& row : kTolerances)
+    if (const auto bound = v.find(row.key)) t.*row.member = bound->number(0, kMost);
+  t.why = required_why(v);
+  return t;
+}
+
+Json write_one_tolerance(const Tolerance& t) {
+  Json out = Json::object();
+  for (const ToleranceRow& row : kTolerances)
+    if (t.*row.member) out[row.key] = *(t.*row.member);
+  if (!out.empty()) out["why"] = t.why;
+  return out;
+}
+
+std::vector<std::string> expectation_words() {
+  std::vector<std::string> words = canonical_names<ExpectKind>();
+  std::erase(words, "range");  // is an object
+  return words;
+}
+
+Expectation read_one_expectation(const Value& v) {
+  Expectation e;
+  if (!v.json().is_object()) {
+    if (!v.json().is_string())
+      v.refuse("one of: " + joined(expectation_words()) +
+               ", or an object of ranges with a why, or of kernels");
+    v.one_of(expectation_words());
+    e.kind = v.choice<ExpectKind>();
+    return e;
+  }
+  std::vector<std::string> keys = range_metrics();
+  keys.insert(keys.end(), {"status", "why"});
+  v.allow_only(keys);
+  e.why = required_why(v);
+  if (const auto status = v.find("status")) {
+    status->one_of(expectation_words());
+    e.kind = status->choice<ExpectKind>();
+  }
+  for (const std::string& metric : range_metrics()) {
+    const std::optional<Value> range = v.find(metric);
+    if (!range) continue;
+    const std::vector<Value> ends = range->elements();
+    if (ends.size() != 2) range->refuse("[low, high]");
+    const double low = ends[0].number(-kMost, kMost), high = ends[1].number(-kMost, kMost);
+    if (low > high) range->refuse("[low, high] with low <= high");
+    e.ranges[metric] = {low, high};
+  }
+  if (e.ranges.empty() && !v.find("status"))
+    v.fail("expected a status, or a range of: " + joined(range_metrics()));
+  if (!e.ranges.empty()) {
+    if (v.find("status")) v.fail("status and ranges exclude each other");
+    e.kind = ExpectKind::kRange;
+  }
+  return e;
+}
+
+Json write_one_expectation(const Expectation& e) {
+  if (e.why.empty()) return name_of(e.kind);
+  Json out = Json::object();
+  if (e.kind != ExpectKind::kRange) out["status"] = name_of(e.kind);
+  for (const std::string& metric : range_metrics())
+    if (const auto it = e.ranges.find(metric); it != e.ranges.end())
+      out[metric] = {it->second.first, it->second.second};
+  out["why"] = e.why;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> kernel_names(OpKind op) {
+  if (op == OpKind::kKvCacheWrite) return {"rope_kv_cache_write"};
+  std::vector<std::string> names;
+  for (const sage::AttentionKernel& kernel : sage::attention_kernels())
+    names.emplace_back(kernel.name);
+  return names;
+}
+
+void read_kernels(const Value& v, Case& c) {
+  std::vector<std::string> names = kernel_names(c.op);
+  names.emplace_back("*");
+  c.exec.kernels.clear();
+  const auto add = [&](const Value& entry) {
+    const std::string& name = names[entry.one_of(names)];
+    if (among(c.exec.kernels, name)) entry.fail("'" + name + "' occurs twice");
+    c.exec.kernels.push_back(name);
+  };
+  if (v.json().is_array()) {
+    for (const Value& entry : v.elements()) add(entry);
+    if (c.exec.kernels.empty()) v.refuse("at least one of: " + joined(names));
+  } else {
+    add(v);
+  }
+  if (among(c.exec.kernels, "*")) c.exec.kernels.clear();
+}
+
+void read_properties(const Value& v, Case& c) {
+  std::vector<std::string> names;
+  for (const Property& p : properties()) names.emplace_back(p.name);
+  for (const Value& entry : v.elements()) {
+    const Property& p = properties()[entry.one_of(names)];
+    if (std::find(p.ops.begin(), p.ops.end(), c.op) == p.ops.end())
+      entry.fail("property '" + std::string(p.name) + "' does not apply to op " +
+                 std::string(name_of(c.op)));
+    if (among(c.validate.properties, p.name))
+      entry.fail("'" + std::string(p.name) + "' occurs twice");
+    c.validate.properties.emplace_back(p.name);
+  }
+}
+
+void read_tolerance(const Value& v, Case& c) {
+  for_each_kernel(v, c.op, tolerance_keys(), [&](const std::string& kernel, const Value& value) {
+    (kernel == "*" ? c.validate.tolerance : c.validate.tolerance_kernel[kernel]) =
+        read_one_tolerance(value);
+  });
+}
+
+Json write_tolerance(const Case& c) {
+  Json all = write_one_tolerance(c.validate.tolerance);
+  if (c.validate.tolerance_kernel.empty()) return all.empty() ? Json() : all;
+  Json out = Json::object();
+  if (!all.empty()) out["*"] = all;
+  for (const auto& [kernel, t] : c.validate.tolerance_kernel) out[kernel] = write_one_tolerance(t);
+  return out;
+}
+
+void read_expectation(const Value& v, Case& c) {
+  std::vector<std::string> own = range_metrics();
+  own.insert(own.end(), {"status", "why"});
+  for_each_kernel(v, c.op, own, [&](const std::string& kernel, const Value& value) {
+    (kernel == "*" ? c.expect : c.expect_kernel[kernel]) = read_one_expectation(value);
+  });
+}
+
+Json write_expectation(const Case& c) {
+  if (c.expect_kernel.empty()) return write_one_expectation(c.expect);
+  Json out = {{"*", write_one_expectation(c.expect)}};
+  for (const auto& [kernel, e] : c.expect_kernel) out[kernel] = write_one_expectation(e);
+  return out;
+}
+
+std::vector<std::string> tolerance_keys() {
+  std::vector<std::string> keys;
+  for (const ToleranceRow& row : kTolerances) keys.emplace_back(row.key);
+  keys.emplace_back("why");
+  return keys;
+}
+
+std::vector<std::string> range_metrics() {
+  return {"rel_l1", "cosine", "norm_ratio", "worst_row"};
+}
+
+}  // namespace sagebench

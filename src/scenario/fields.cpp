@@ -1,0 +1,321 @@
+#include "scenario/fields.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "scenario/expectations.h"
+#include "scenario/field_builders.h"
+#include "scenario/input_fields.h"
+#include "scenario/lengths.h"
+
+namespace sagebench {
+namespace {
+
+Field model() {
+  constexpr int64_t kHeads = 1024, kDim = 1024;
+  return block(
+      "model", kForAll,
+      {integer(
+           "num_qo_heads", kForAll, 1, kHeads,
+           [](auto& c) -> auto& { return c.model.num_qo_heads; }),
+       integer(
+           "num_kv_heads", kForAll, 1, kHeads,
+           [](auto& c) -> auto& { return c.model.num_kv_heads; }),
+       integer(
+           "head_dim", kForAll, 1, kDim, [](auto& c) -> auto& { return c.model.head_dim; }),
+       integer(
+           "head_dim_v", kForAll, 1, kDim, [](auto& c) -> auto& { return c.model.head_dim_v; })});
+}
+
+Field mask() {
+  Field alignment{"alignment",
+                  kSoftmaxOps,
+                  {"bottom_right", "top_left"},
+                  [](const Value& v, Case& c) {
+                    c.bottom_right = v.one_of({"bottom_right", "top_left"}) == 0;
+                  },
+                  [](const Case& c) { return Json(c.bottom_right ? "bottom_right" : "top_left"); },
+                  {}};
+  return block("mask", kSoftmaxOps,
+               {boolean(
+                    "causal", kSoftmaxOps, [](auto& c) -> auto& { return c.causal; }),
+                alignment});
+}
+
+Field softmax() {
+  Field scale = number(
+      "sm_scale", kSoftmaxOps, 1e-6, 1e3, [](auto& c) -> auto& { return c.sm_scale; });
+  scale.read = [read = scale.read](const Value& v, Case& c) {
+    if (!v.json().is_null()) read(v, c);
+  };
+  return block(
+      "softmax", kSoftmaxOps,
+      {scale, boolean(
+                  "return_lse", kSoftmaxOps, [](auto& c) -> auto& { return c.return_lse; })});
+}
+
+Field sage_block() {
+  return block(
+      "sage", kSoftmaxOps,
+      {choice<sage::Granularity>(
+           "qk_granularity", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.qk_granularity; }),
+       choice<sage::Smooth>(
+           "smooth_k", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.smooth_k; }),
+       choice<sage::Smooth>(
+           "smooth_v", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.smooth_v; }),
+       choice<sage::VScale>(
+           "v_scale", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.v_scale; }),
+       choice<sage::Rotate>(
+           "rotate", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.rotate; }),
+       choice<sage::PvType>(
+           "pv", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.pv; }),
+       choice<sage::PMode>(
+           "p", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.p; })});
+}
+
+Field rope() {
+  constexpr double kMany = 1e9;
+  const auto real = [](const char* key, double low, double high, auto get) {
+    return number(key, kCacheOps, low, high, get);
+  };
+  const std::vector<Field> scaling = {
+      choice<RopeScaling>(
+          "type", kCacheOps, [](auto& c) -> auto& { return c.rope.scaling; }),
+      real(
+          "factor", 1, 1e6, [](auto& c) -> auto& { return c.rope.factor; }),
+      real(
+          "low_freq_factor", 1e-3, 1e6, [](auto& c) -> auto& { return c.rope.low_freq_factor; }),
+      real(
+          "high_freq_factor", 1e-3, 1e6, [](auto& c) -> auto& { return c.rope.high_freq_factor; }),
+      real(
+          "original_max_position", 1, kMany,
+          [](auto& c) -> auto& { return c.rope.original_max_position; }),
+      real(
+          "beta_fast", 1e-3, kMany, [](auto& c) -> auto& { return c.rope.beta_fast; }),
+      real(
+          "beta_slow", 1e-3, kMany, [](auto& c) -> auto& { return c.rope.beta_slow; }),
+      real(
+          "attention_factor", 0, 1e3, [](auto& c) -> auto& { return c.rope.attention_factor; })};
+  const std::vector<std::string> table_dtypes{"fp32", "input", "bf16", "fp16"};
+  const Field dtype{"dtype",
+                    kCacheOps,
+                    table_dtypes,
+                    [=](const Value& v, Case& c) {
+                      const std::string& name = table_dtypes[v.one_of(table_dtypes)];
+                      c.rope.table_dtype = name == "fp32" ? DType::kFp32 : c.dtype;
+                      if (name != "fp32" && name != "input" && name != name_of(c.dtype))
+                        v.refuse("fp32 or the case's dtype, " + std::string(name_of(c.dtype)));
+                    },
+                    [](const Case& c) { return Json(name_of(c.rope.table_dtype)); },
+                    {}};
+  return block(
+      "rope", kCacheOps,
+      {choice<sage::RopeStyle>(
+           "style", kCacheOps, [](auto& c) -> auto& { return c.rope.style; }),
+       integer(
+           "rotary_dim", kCacheOps, 0, 1024, [](auto& c) -> auto& { return c.rope.rotary_dim; }),
+       real(
+           "theta", 1.5, 1e12, [](auto& c) -> auto& { return c.rope.theta; }),
+       block("scaling", kCacheOps, scaling, true), block("table", kCacheOps, {dtype}, true)});
+}
+
+// A list of integers; not echoed while empty.
+template <class Get>
+Field id_list(const char* key, Get get) {
+  return {key,
+          kCacheOps,
+          {},
+          [=](const Value& v, Case& c) {
+            for (const Value& id : v.elements())
+              get(c).push_back(id.integer(-1, std::numeric_limits<int64_t>::max()));
+          },
+          [=](const Case& c) { return get(c).empty() ? Json() : Json(get(c)); },
+          {}};
+}
+
+Field cache() {
+  Field guard = integer(
+      "guard_bytes", kForAll, 0, int64_t{1} << 26,
+      [](auto& c) -> auto& { return c.cache.guard_bytes; });
+  guard.read = [read = guard.read](const Value& v, Case& c) {
+    read(v, c);
+    if (c.cache.guard_bytes % 256 != 0) v.refuse("a multiple of 256 bytes, the alignment kept");
+  };
+  const Field dtype{"dtype",
+                    kCacheOps,
+                    canonical_names<DType>(),
+                    [](const Value& v, Case& c) {
+                      if (v.choice<DType>() != c.dtype)
+                        v.refuse("the case's dtype, " + std::string(name_of(c.dtype)));
+                    },
+                    [](const Case& c) { return Json(name_of(c.dtype)); },
+                    {}};
+  return block(
+      "cache", kForAll,
+      {dtype,
+       integer(
+           "page_size", kCacheOps, 1, 65536, [](auto& c) -> auto& { return c.cache.page_size; }),
+       integer(
+           "num_pages", kCacheOps, 1, std::numeric_limits<int32_t>::max(),
+           [](auto& c) -> auto& { return c.cache.num_pages; }),
+       choice<KvLayout>(
+           "kv_layout", kCacheOps, [](auto& c) -> auto& { return c.cache.kv_layout; }),
+       choice<CacheIndex>(
+           "index", kCacheOps, [](auto& c) -> auto& { return c.cache.index; }),
+       choice<Allocation>(
+           "allocation", kCacheOps, [](auto& c) -> auto& { return c.cache.allocation; }),
+       id_list(
+           "page_ids", [](auto& c) -> auto& { return c.cache.page_ids; }),
+       id_list(
+           "slots", [](auto& c) -> auto& { return c.cache.slots; }),
+       constant("initial", kCacheOps, "poison"), guard});
+}
+
+Field exec() {
+  const Field kernels{
+      "kernels",
+      kForAll,
+      {},
+      [](const Value& v, Case& c) { read_kernels(v, c); },
+      [](const Case& c) { return c.exec.kernels.empty() ? Json("*") : Json(c.exec.kernels); },
+      {}};
+  return block("exec", kForAll,
+               {choice<StreamKind>(
+                    "stream", kForAll, [](auto& c) -> auto& { return c.exec.stream; }),
+                boolean(
+                    "graph", kForAll, [](auto& c) -> auto& { return c.exec.graph; }),
+                kernels});
+}
+
+Field validate() {
+  const std::vector<std::string> references{"both", "exact", "emulated"};
+  const Field reference{
+      "reference",
+      kForAll,
+      references,
+      [=](const Value& v, Case& c) {
+        const size_t i = v.one_of(references);
+        c.validate.exact = i != 2;
+        c.validate.emulated = i != 1;
+      },
+      [=](const Case& c) {
+        return Json(references[!c.validate.emulated ? 1 : !c.validate.exact * 2u]);
+      },
+      {}};
+  const Field tolerance{"tolerance", kForAll, {}, read_tolerance, write_tolerance, {}};
+  const Field properties{"properties",
+                         kForAll,
+                         {},
+                         read_properties,
+                         [](const Case& c) {
+                           return c.validate.properties.empty() ? Json()
+                                                                : Json(c.validate.properties);
+                         },
+                         {}};
+  return block("validate", kForAll,
+               {choice<Rows>(
+                    "rows", kForAll, [](auto& c) -> auto& { return c.validate.rows; }),
+                reference, tolerance, properties});
+}
+
+Field timing() {
+  const auto seconds = [](const char* key, auto get) {
+    return number(key, kForAll, 0.0, 600, get);
+  };
+  return block(
+      "timing", kForAll,
+      {seconds(
+           "min_time_s", [](auto& c) -> auto& { return c.timing.min_time_s; }),
+       seconds(
+           "max_time_s", [](auto& c) -> auto& { return c.timing.max_time_s; }),
+       number(
+           "max_noise", kForAll, 1e-4, 1, [](auto& c) -> auto& { return c.timing.max_noise; }),
+       choice<L2>(
+           "l2", kForAll, [](auto& c) -> auto& { return c.timing.l2; }),
+       constant("warmup", kForAll, "settle")});
+}
+
+Field name() {
+  return {"name",
+          kForAll,
+          {},
+          [](const Value& v, Case& c) {
+            c.scenario = v.text();
+            const auto plain = [](char ch) {
+              return ch > ' ' && ch < 127 && ch != '@' && ch != '\'' && ch != '"';
+            };
+            if (c.scenario.empty() || !std::all_of(c.scenario.begin(), c.scenario.end(), plain))
+              v.refuse("a name of printable ASCII without spaces, quotes and @");
+          },
+          [](const Case& c) { return Json(c.id); },
+          {}};
+}
+
+Field seed() {
+  return {"seed",
+          kForAll,
+          {},
+          [](const Value& v, Case& c) { c.seed = v.unsigned_integer(); },
+          [](const Case& c) { return Json(c.seed); },
+          {}};
+}
+
+// A key of another block: "mask.causal" for "causal".
+std::string elsewhere(const std::string& key) {
+  for (const Field& block : scenario_fields())
+    for (const Field& field : block.children)
+      if (field.key == key) return block.key + "." + key;
+  return "";
+}
+
+}  // namespace
+
+const std::vector<Field>& scenario_fields() {
+  static const std::vector<Field> fields = {
+      name(),
+      choice<OpKind>(
+          "op", kForAll, [](auto& c) -> auto& { return c.op; }),
+      choice<DType>(
+          "dtype", kForAll, [](auto& c) -> auto& { return c.dtype; }),
+      seed(),
+      model(),
+      mask(),
+      softmax(),
+      sage_block(),
+      rope(),
+      cache(),
+      block("input", kForAll, input_fields()),
+      {"batch", kForAll, {}, read_batch, write_batch, batch_fields()},
+      exec(),
+      validate(),
+      timing(),
+      {"expect", kForAll, {}, read_expectation, write_expectation, {}},
+  };
+  return fields;
+}
+
+void read_fields(const Value& object, const std::vector<Field>& fields, Case& c) {
+  std::vector<std::string> keys;
+  for (const Field& field : fields) keys.push_back(field.key);
+  object.allow_only(keys, elsewhere);
+  for (const Field& field : fields) {
+    const std::optional<Value> value = object.find(field.key);
+    if (!value) continue;
+    // defaults may hold what only some of the file's ops use
+    if (!(field.ops >> static_cast<unsigned>(c.op) & 1u) && !value->from_defaults())
+      value->fail("op " + std::string(name_of(c.op)) + " does not use '" + field.key + "'");
+    field.read(*value, c);
+  }
+}
+
+Json write_fields(const std::vector<Field>& fields, const Case& c) {
+  Json out = Json::object();
+  for (const Field& field : fields) {
+    if (!(field.ops >> static_cast<unsigned>(c.op) & 1u)) continue;
+    Json value = field.write(c);
+    if (!value.is_null()) out[field.key] = std::move(value);
+  }
+  return out;
+}
+
+}  // namespace sagebench

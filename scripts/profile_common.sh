@@ -11,10 +11,10 @@ need_program() {
   command -v "$1" > /dev/null || fail "$1 not found: install $2, or see \`sagebench doctor\`"
 }
 
-# Sets `sagebench`: the newest executable under build*/.
+# Sets `sagebench`: the newest executable under build*/, the sanitizer build of host code apart.
 find_sagebench() {
-  sagebench=$(find build* -type f -name sagebench -perm -u+x -printf '%T@ %p\n' 2> /dev/null |
-    sort -rn | head -n 1 | cut -d' ' -f2-)
+  sagebench=$(find build* -type f -name sagebench -perm -u+x -not -path '*asan*' -printf '%T@ %p\n' 2> /dev/null |
+    sort -rn | sed -n '1s/^[^ ]* //p') || true
   [[ -n "$sagebench" ]] || fail "no sagebench under build*/: run scripts/quickstart.sh first"
 }
 

@@ -53,10 +53,10 @@ void accumulate_truncated(const float* p, const float* v, int64_t keys, int64_t 
         acc[d] = plain_sum;
         continue;
       }
-      const float unit = std::ldexp(1.0f, std::ilogb(largest) - bits), per_unit = 1.0f / unit;
-      auto sum = static_cast<int32_t>(acc[d] * per_unit);
-      for (int64_t j = 0; j < n; ++j) sum += static_cast<int32_t>(product(j) * per_unit);
-      acc[d] = static_cast<float>(sum) * unit;
+      const double per_unit = std::ldexp(1.0, bits - std::ilogb(largest));
+      auto sum = static_cast<int64_t>(acc[d] * per_unit);
+      for (int64_t j = 0; j < n; ++j) sum += static_cast<int64_t>(product(j) * per_unit);
+      acc[d] = static_cast<float>(static_cast<double>(sum) / per_unit);
     }
 }
 
@@ -216,6 +216,9 @@ AttentionRows emulate_attention(const Case& c, const StageOutputs& codes,
                                 const Kernel& kernel, const RowSample& rows) {
   if (kernel.layout.p == sage::PMode::kLinear)
     throw Error(ExitCode::kInternal, "kernel " + kernel.name + ": P mode linear is not emulated");
+  if (kernel.layout.tile_k < 1 || kernel.layout.promote_keys < 1)
+    throw Error(ExitCode::kInternal,
+                "kernel " + kernel.name + ": tile_k and promote_keys must be positive");
   AttentionRows out;
   out.o.assign(rows.rows.size() * static_cast<size_t>(c.model.head_dim_v), 0.0);
   out.lse.assign(rows.rows.size(), -std::numeric_limits<double>::infinity());

@@ -109,9 +109,8 @@ struct Tolerance {
 };
 struct Validate {
   Rows rows = Rows::kAuto;
-  bool exact = true, emulated = true;                 // which references
-  Tolerance tolerance;                                // of every kernel not named below
-  std::map<std::string, Tolerance> tolerance_kernel;  // replaces it whole
+  bool exact = true, emulated = true;  // which references
+  Tolerance tolerance;
   std::vector<std::string> properties;
 };
 
@@ -164,10 +163,6 @@ struct Case {
   const Expectation& expectation(const std::string& kernel) const {
     const auto it = expect_kernel.find(kernel);
     return it == expect_kernel.end() ? expect : it->second;
-  }
-  const Tolerance& tolerance(const std::string& kernel) const {
-    const auto it = validate.tolerance_kernel.find(kernel);
-    return it == validate.tolerance_kernel.end() ? validate.tolerance : it->second;
   }
 };
 

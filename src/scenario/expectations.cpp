@@ -24,10 +24,17 @@ bool among(const std::vector<std::string>& names, const std::string& key) {
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
-// Whether an object's keys are kernels rather than `own` keys; a stray key is an error either way.
-bool is_per_kernel(const Value& v, OpKind op, std::vector<std::string> own) {
+// Keys of one expectation that is not just a status.
+std::vector<std::string> expectation_keys() {
+  std::vector<std::string> keys = range_metrics();
+  keys.insert(keys.end(), {"status", "why"});
+  return keys;
+}
+
+// Whether an object's keys are kernels; a key that is nothing known is an error.
+bool is_per_kernel(const Value& v, OpKind op) {
   if (!v.json().is_object()) return false;
-  std::vector<std::string> kernels = kernel_names(op);
+  std::vector<std::string> own = expectation_keys(), kernels = kernel_names(op);
   kernels.emplace_back("*");
   for (const auto& [key, value] : v.members())
     if (among(kernels, key)) {
@@ -39,38 +46,11 @@ bool is_per_kernel(const Value& v, OpKind op, std::vector<std::string> own) {
   return false;
 }
 
-// Calls fn(kernel, value) for each kernel, "*" for all others.
-template <class Fn>
-void for_each_kernel(const Value& v, OpKind op, const std::vector<std::string>& own, Fn fn) {
-  if (!is_per_kernel(v, op, own)) {
-    fn("*", v);
-    return;
-  }
-  for (const auto& [kernel, value] : v.members()) fn(kernel, value);
-}
-
 std::string required_why(const Value& v) {
   const std::optional<Value> why = v.find("why");
   if (!why || why->text().empty())
     v.fail("missing key 'why': a bound of one's own needs its reason");
   return why->text();
-}
-
-Tolerance read_one_tolerance(const Value& v) {
-  v.allow_only(tolerance_keys());
-  Tolerance t;
-  for (const ToleranceRow& row : kTolerances)
-    if (const auto bound = v.find(row.key)) t.*row.member = bound->number(0, kMost);
-  t.why = required_why(v);
-  return t;
-}
-
-Json write_one_tolerance(const Tolerance& t) {
-  Json out = Json::object();
-  for (const ToleranceRow& row : kTolerances)
-    if (t.*row.member) out[row.key] = *(t.*row.member);
-  if (!out.empty()) out["why"] = t.why;
-  return out;
 }
 
 std::vector<std::string> expectation_words() {
@@ -89,9 +69,7 @@ Expectation read_one_expectation(const Value& v) {
     e.kind = v.choice<ExpectKind>();
     return e;
   }
-  std::vector<std::string> keys = range_metrics();
-  keys.insert(keys.end(), {"status", "why"});
-  v.allow_only(keys);
+  v.allow_only(expectation_keys());
   e.why = required_why(v);
   if (const auto status = v.find("status")) {
     status->one_of(expectation_words());
@@ -169,27 +147,29 @@ void read_properties(const Value& v, Case& c) {
 }
 
 void read_tolerance(const Value& v, Case& c) {
-  for_each_kernel(v, c.op, tolerance_keys(), [&](const std::string& kernel, const Value& value) {
-    (kernel == "*" ? c.validate.tolerance : c.validate.tolerance_kernel[kernel]) =
-        read_one_tolerance(value);
-  });
+  v.allow_only(tolerance_keys());
+  Tolerance& t = c.validate.tolerance;
+  for (const ToleranceRow& row : kTolerances)
+    if (const auto bound = v.find(row.key)) t.*row.member = bound->number(0, kMost);
+  t.why = required_why(v);
 }
 
 Json write_tolerance(const Case& c) {
-  Json all = write_one_tolerance(c.validate.tolerance);
-  if (c.validate.tolerance_kernel.empty()) return all.empty() ? Json() : all;
   Json out = Json::object();
-  if (!all.empty()) out["*"] = all;
-  for (const auto& [kernel, t] : c.validate.tolerance_kernel) out[kernel] = write_one_tolerance(t);
+  for (const ToleranceRow& row : kTolerances)
+    if (c.validate.tolerance.*row.member) out[row.key] = *(c.validate.tolerance.*row.member);
+  if (out.empty()) return {};
+  out["why"] = c.validate.tolerance.why;
   return out;
 }
 
 void read_expectation(const Value& v, Case& c) {
-  std::vector<std::string> own = range_metrics();
-  own.insert(own.end(), {"status", "why"});
-  for_each_kernel(v, c.op, own, [&](const std::string& kernel, const Value& value) {
+  if (!is_per_kernel(v, c.op)) {
+    c.expect = read_one_expectation(v);
+    return;
+  }
+  for (const auto& [kernel, value] : v.members())
     (kernel == "*" ? c.expect : c.expect_kernel[kernel]) = read_one_expectation(value);
-  });
 }
 
 Json write_expectation(const Case& c) {

@@ -1,5 +1,5 @@
-// What a case is judged by: kernels, tolerances, properties, expectations. Each may differ per
-// kernel, as an object from kernel names to values with "*" for the others.
+// What a case is judged by: kernels, tolerances, properties, and expectations, which may differ per
+// kernel: an object from kernel names to expectations, "*" for the others.
 #pragma once
 #include <string>
 #include <vector>

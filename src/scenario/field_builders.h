@@ -14,6 +14,14 @@ struct is_optional : std::false_type {};
 template <class T>
 struct is_optional<std::optional<T>> : std::true_type {};
 
+// Getter of a member of Case, or of a member's member.
+template <class... Members>
+auto at(Members... members) {
+  return [=](auto& c) -> auto& {
+    return (c.*....*members);
+  };
+}
+
 // A field bound to the member that `get` returns, of a Case or a const Case. null in a file means
 // the default, where `get` is an optional.
 template <class Get, class Read>

@@ -13,18 +13,11 @@ namespace {
 
 Field model() {
   constexpr int64_t kHeads = 1024, kDim = 1024;
-  return block(
-      "model", kForAll,
-      {integer(
-           "num_qo_heads", kForAll, 1, kHeads,
-           [](auto& c) -> auto& { return c.model.num_qo_heads; }),
-       integer(
-           "num_kv_heads", kForAll, 1, kHeads,
-           [](auto& c) -> auto& { return c.model.num_kv_heads; }),
-       integer(
-           "head_dim", kForAll, 1, kDim, [](auto& c) -> auto& { return c.model.head_dim; }),
-       integer(
-           "head_dim_v", kForAll, 1, kDim, [](auto& c) -> auto& { return c.model.head_dim_v; })});
+  return block("model", kForAll,
+               {integer("num_qo_heads", kForAll, 1, kHeads, at(&Case::model, &Model::num_qo_heads)),
+                integer("num_kv_heads", kForAll, 1, kHeads, at(&Case::model, &Model::num_kv_heads)),
+                integer("head_dim", kForAll, 1, kDim, at(&Case::model, &Model::head_dim)),
+                integer("head_dim_v", kForAll, 1, kDim, at(&Case::model, &Model::head_dim_v))});
 }
 
 Field mask() {
@@ -36,41 +29,29 @@ Field mask() {
                   },
                   [](const Case& c) { return Json(c.bottom_right ? "bottom_right" : "top_left"); },
                   {}};
-  return block("mask", kSoftmaxOps,
-               {boolean(
-                    "causal", kSoftmaxOps, [](auto& c) -> auto& { return c.causal; }),
-                alignment});
+  return block("mask", kSoftmaxOps, {boolean("causal", kSoftmaxOps, at(&Case::causal)), alignment});
 }
 
 Field softmax() {
-  Field scale = number(
-      "sm_scale", kSoftmaxOps, 1e-6, 1e3, [](auto& c) -> auto& { return c.sm_scale; });
+  Field scale = number("sm_scale", kSoftmaxOps, 1e-6, 1e3, at(&Case::sm_scale));
   scale.read = [read = scale.read](const Value& v, Case& c) {
     if (!v.json().is_null()) read(v, c);
   };
-  return block(
-      "softmax", kSoftmaxOps,
-      {scale, boolean(
-                  "return_lse", kSoftmaxOps, [](auto& c) -> auto& { return c.return_lse; })});
+  return block("softmax", kSoftmaxOps,
+               {scale, boolean("return_lse", kSoftmaxOps, at(&Case::return_lse))});
 }
 
 Field sage_block() {
   return block(
       "sage", kSoftmaxOps,
-      {choice<sage::Granularity>(
-           "qk_granularity", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.qk_granularity; }),
-       choice<sage::Smooth>(
-           "smooth_k", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.smooth_k; }),
-       choice<sage::Smooth>(
-           "smooth_v", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.smooth_v; }),
-       choice<sage::VScale>(
-           "v_scale", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.v_scale; }),
-       choice<sage::Rotate>(
-           "rotate", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.rotate; }),
-       choice<sage::PvType>(
-           "pv", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.pv; }),
-       choice<sage::PMode>(
-           "p", kSoftmaxOps, [](auto& c) -> auto& { return c.sage.p; })});
+      {choice<sage::Granularity>("qk_granularity", kSoftmaxOps,
+                                 at(&Case::sage, &SageChoice::qk_granularity)),
+       choice<sage::Smooth>("smooth_k", kSoftmaxOps, at(&Case::sage, &SageChoice::smooth_k)),
+       choice<sage::Smooth>("smooth_v", kSoftmaxOps, at(&Case::sage, &SageChoice::smooth_v)),
+       choice<sage::VScale>("v_scale", kSoftmaxOps, at(&Case::sage, &SageChoice::v_scale)),
+       choice<sage::Rotate>("rotate", kSoftmaxOps, at(&Case::sage, &SageChoice::rotate)),
+       choice<sage::PvType>("pv", kSoftmaxOps, at(&Case::sage, &SageChoice::pv)),
+       choice<sage::PMode>("p", kSoftmaxOps, at(&Case::sage, &SageChoice::p))});
 }
 
 Field rope() {
@@ -79,23 +60,14 @@ Field rope() {
     return number(key, kCacheOps, low, high, get);
   };
   const std::vector<Field> scaling = {
-      choice<RopeScaling>(
-          "type", kCacheOps, [](auto& c) -> auto& { return c.rope.scaling; }),
-      real(
-          "factor", 1, 1e6, [](auto& c) -> auto& { return c.rope.factor; }),
-      real(
-          "low_freq_factor", 1e-3, 1e6, [](auto& c) -> auto& { return c.rope.low_freq_factor; }),
-      real(
-          "high_freq_factor", 1e-3, 1e6, [](auto& c) -> auto& { return c.rope.high_freq_factor; }),
-      real(
-          "original_max_position", 1, kMany,
-          [](auto& c) -> auto& { return c.rope.original_max_position; }),
-      real(
-          "beta_fast", 1e-3, kMany, [](auto& c) -> auto& { return c.rope.beta_fast; }),
-      real(
-          "beta_slow", 1e-3, kMany, [](auto& c) -> auto& { return c.rope.beta_slow; }),
-      real(
-          "attention_factor", 0, 1e3, [](auto& c) -> auto& { return c.rope.attention_factor; })};
+      choice<RopeScaling>("type", kCacheOps, at(&Case::rope, &Rope::scaling)),
+      real("factor", 1, 1e6, at(&Case::rope, &Rope::factor)),
+      real("low_freq_factor", 1e-3, 1e6, at(&Case::rope, &Rope::low_freq_factor)),
+      real("high_freq_factor", 1e-3, 1e6, at(&Case::rope, &Rope::high_freq_factor)),
+      real("original_max_position", 1, kMany, at(&Case::rope, &Rope::original_max_position)),
+      real("beta_fast", 1e-3, kMany, at(&Case::rope, &Rope::beta_fast)),
+      real("beta_slow", 1e-3, kMany, at(&Case::rope, &Rope::beta_slow)),
+      real("attention_factor", 0, 1e3, at(&Case::rope, &Rope::attention_factor))};
   const std::vector<std::string> table_dtypes{"fp32", "input", "bf16", "fp16"};
   const Field dtype{"dtype",
                     kCacheOps,
@@ -110,12 +82,9 @@ Field rope() {
                     {}};
   return block(
       "rope", kCacheOps,
-      {choice<sage::RopeStyle>(
-           "style", kCacheOps, [](auto& c) -> auto& { return c.rope.style; }),
-       integer(
-           "rotary_dim", kCacheOps, 0, 1024, [](auto& c) -> auto& { return c.rope.rotary_dim; }),
-       real(
-           "theta", 1.5, 1e12, [](auto& c) -> auto& { return c.rope.theta; }),
+      {choice<sage::RopeStyle>("style", kCacheOps, at(&Case::rope, &Rope::style)),
+       integer("rotary_dim", kCacheOps, 0, 1024, at(&Case::rope, &Rope::rotary_dim)),
+       real("theta", 1.5, 1e12, at(&Case::rope, &Rope::theta)),
        block("scaling", kCacheOps, scaling, true), block("table", kCacheOps, {dtype}, true)});
 }
 
@@ -134,9 +103,8 @@ Field id_list(const char* key, Get get) {
 }
 
 Field cache() {
-  Field guard = integer(
-      "guard_bytes", kForAll, 0, int64_t{1} << 26,
-      [](auto& c) -> auto& { return c.cache.guard_bytes; });
+  Field guard =
+      integer("guard_bytes", kForAll, 0, int64_t{1} << 26, at(&Case::cache, &Cache::guard_bytes));
   guard.read = [read = guard.read](const Value& v, Case& c) {
     read(v, c);
     if (c.cache.guard_bytes % 256 != 0) v.refuse("a multiple of 256 bytes, the alignment kept");
@@ -152,23 +120,15 @@ Field cache() {
                     {}};
   return block(
       "cache", kForAll,
-      {dtype,
-       integer(
-           "page_size", kCacheOps, 1, 65536, [](auto& c) -> auto& { return c.cache.page_size; }),
-       integer(
-           "num_pages", kCacheOps, 1, std::numeric_limits<int32_t>::max(),
-           [](auto& c) -> auto& { return c.cache.num_pages; }),
-       choice<KvLayout>(
-           "kv_layout", kCacheOps, [](auto& c) -> auto& { return c.cache.kv_layout; }),
-       choice<CacheIndex>(
-           "index", kCacheOps, [](auto& c) -> auto& { return c.cache.index; }),
-       choice<Allocation>(
-           "allocation", kCacheOps, [](auto& c) -> auto& { return c.cache.allocation; }),
-       id_list(
-           "page_ids", [](auto& c) -> auto& { return c.cache.page_ids; }),
-       id_list(
-           "slots", [](auto& c) -> auto& { return c.cache.slots; }),
-       constant("initial", kCacheOps, "poison"), guard});
+      {dtype, integer("page_size", kCacheOps, 1, 65536, at(&Case::cache, &Cache::page_size)),
+       integer("num_pages", kCacheOps, 1, std::numeric_limits<int32_t>::max(),
+               at(&Case::cache, &Cache::num_pages)),
+       choice<KvLayout>("kv_layout", kCacheOps, at(&Case::cache, &Cache::kv_layout)),
+       choice<CacheIndex>("index", kCacheOps, at(&Case::cache, &Cache::index)),
+       choice<Allocation>("allocation", kCacheOps, at(&Case::cache, &Cache::allocation)),
+       id_list("page_ids", at(&Case::cache, &Cache::page_ids)),
+       id_list("slots", at(&Case::cache, &Cache::slots)), constant("initial", kCacheOps, "poison"),
+       guard});
 }
 
 Field exec() {
@@ -180,11 +140,8 @@ Field exec() {
       [](const Case& c) { return c.exec.kernels.empty() ? Json("*") : Json(c.exec.kernels); },
       {}};
   return block("exec", kForAll,
-               {choice<StreamKind>(
-                    "stream", kForAll, [](auto& c) -> auto& { return c.exec.stream; }),
-                boolean(
-                    "graph", kForAll, [](auto& c) -> auto& { return c.exec.graph; }),
-                kernels});
+               {choice<StreamKind>("stream", kForAll, at(&Case::exec, &Exec::stream)),
+                boolean("graph", kForAll, at(&Case::exec, &Exec::graph)), kernels});
 }
 
 Field validate() {
@@ -213,26 +170,20 @@ Field validate() {
                          },
                          {}};
   return block("validate", kForAll,
-               {choice<Rows>(
-                    "rows", kForAll, [](auto& c) -> auto& { return c.validate.rows; }),
-                reference, tolerance, properties});
+               {choice<Rows>("rows", kForAll, at(&Case::validate, &Validate::rows)), reference,
+                tolerance, properties});
 }
 
 Field timing() {
   const auto seconds = [](const char* key, auto get) {
     return number(key, kForAll, 0.0, 600, get);
   };
-  return block(
-      "timing", kForAll,
-      {seconds(
-           "min_time_s", [](auto& c) -> auto& { return c.timing.min_time_s; }),
-       seconds(
-           "max_time_s", [](auto& c) -> auto& { return c.timing.max_time_s; }),
-       number(
-           "max_noise", kForAll, 1e-4, 1, [](auto& c) -> auto& { return c.timing.max_noise; }),
-       choice<L2>(
-           "l2", kForAll, [](auto& c) -> auto& { return c.timing.l2; }),
-       constant("warmup", kForAll, "settle")});
+  return block("timing", kForAll,
+               {seconds("min_time_s", at(&Case::timing, &Timing::min_time_s)),
+                seconds("max_time_s", at(&Case::timing, &Timing::max_time_s)),
+                number("max_noise", kForAll, 1e-4, 1, at(&Case::timing, &Timing::max_noise)),
+                choice<L2>("l2", kForAll, at(&Case::timing, &Timing::l2)),
+                constant("warmup", kForAll, "settle")});
 }
 
 Field name() {
@@ -273,10 +224,8 @@ std::string elsewhere(const std::string& key) {
 const std::vector<Field>& scenario_fields() {
   static const std::vector<Field> fields = {
       name(),
-      choice<OpKind>(
-          "op", kForAll, [](auto& c) -> auto& { return c.op; }),
-      choice<DType>(
-          "dtype", kForAll, [](auto& c) -> auto& { return c.dtype; }),
+      choice<OpKind>("op", kForAll, at(&Case::op)),
+      choice<DType>("dtype", kForAll, at(&Case::dtype)),
       seed(),
       model(),
       mask(),

@@ -166,12 +166,9 @@ Field file() {
 
 Field tensors() {
   Field f = block("tensors", kForAll,
-                  {text(
-                       "q", kForAll, [](auto& c) -> auto& { return c.input.file_q; }),
-                   text(
-                       "k", kForAll, [](auto& c) -> auto& { return c.input.file_k; }),
-                   text(
-                       "v", kForAll, [](auto& c) -> auto& { return c.input.file_v; })});
+                  {text("q", kForAll, at(&Case::input, &Input::file_q)),
+                   text("k", kForAll, at(&Case::input, &Input::file_k)),
+                   text("v", kForAll, at(&Case::input, &Input::file_v))});
   f.write = [write = f.write](const Case& c) { return c.input.file.empty() ? Json() : write(c); };
   return f;
 }
@@ -206,51 +203,70 @@ std::vector<int64_t> file_lengths(const SafetensorsFile& file, const std::string
   return lengths;
 }
 
-}  // namespace
+struct FileContent {
+  std::vector<int64_t> q, k, v;  // shapes [tokens, heads, dim]
+  std::vector<int64_t> lengths;
+};
 
-std::vector<Field> input_fields() {
-  return {choice<InputForm>(
-              "form", kForAll, [](auto& c) -> auto& { return c.input.form; }),
-          distribution(), strides(), file(), tensors()};
-}
-
-void adopt_file(const Value& scenario, Case& c) {
-  if (c.input.file.empty()) return;
+FileContent read_content(const Case& c) {
+  constexpr int64_t kMost = 1024;  // heads and dims, as in the model block
   const std::string& path = c.input.file;
-  if (const auto given = scenario.find("input")->find("distribution"))
-    if (!given->from_defaults())
-      given->fail("input.file and input.distribution exclude each other");
-  c.input.q = c.input.k = c.input.v = {};
   const SafetensorsFile file(path);
   const auto shape = [&](const std::string& name) {
     const SafetensorsEntry& e = file.entry(name);
     const bool real = e.dtype == DType::kBf16 || e.dtype == DType::kFp16 || e.dtype == DType::kFp32;
-    if (!real || e.shape.size() != 3)
+    if (!real || e.shape.size() != 3 || e.shape[1] < 1 || e.shape[1] > kMost || e.shape[2] < 1 ||
+        e.shape[2] > kMost)
       throw UsageError(path + ": tensor '" + name + "' is " + shape_text(e) +
-                       "; expected bf16, fp16 or fp32 [tokens, heads, dim]");
+                       "; expected bf16, fp16 or fp32 [tokens, heads, dim], at most 1024 heads "
+                       "and channels");
     return e.shape;
   };
-  const auto q = shape(c.input.file_q), k = shape(c.input.file_k), v = shape(c.input.file_v);
-  if (k[0] != q[0] || v[0] != q[0] || v[1] != k[1] || k[2] != q[2])
+  FileContent f{shape(c.input.file_q), shape(c.input.file_k), shape(c.input.file_v), {}};
+  if (f.k[0] != f.q[0] || f.v[0] != f.q[0] || f.v[1] != f.k[1] || f.k[2] != f.q[2])
     throw UsageError(path + ": q, k and v must have the same tokens, k and v the same heads, q " +
                      "and k the same dim");
+  f.lengths = file_lengths(file, path, f.q[0]);
+  return f;
+}
+
+}  // namespace
+
+std::vector<Field> input_fields() {
+  return {choice<InputForm>("form", kForAll, at(&Case::input, &Input::form)), distribution(),
+          strides(), file(), tensors()};
+}
+
+void adopt_file(const Value& scenario, Case& c) {
+  if (c.input.file.empty()) return;
+  const Value file = *scenario.find("input")->find("file");
+  if (const auto given = scenario.find("input")->find("distribution"))
+    if (!given->from_defaults())
+      given->fail("input.file and input.distribution exclude each other");
+  c.input.q = c.input.k = c.input.v = {};
+  FileContent content;
+  try {
+    content = read_content(c);
+  } catch (const UsageError& e) {
+    file.fail(e.what());
+  }
   const auto adopt = [&](const char* key, int64_t size, int& field) {
     const std::optional<Value> model = scenario.find("model");
     const std::optional<Value> given = model ? model->find(key) : std::nullopt;
     if (given && !given->from_defaults() && field != size)
-      given->fail(given->json().dump() + " disagrees with " + path + ", which has " +
+      given->fail(given->json().dump() + " disagrees with " + c.input.file + ", which has " +
                   std::to_string(size));
     field = static_cast<int>(size);
   };
-  adopt("num_qo_heads", q[1], c.model.num_qo_heads);
-  adopt("num_kv_heads", k[1], c.model.num_kv_heads);
-  adopt("head_dim", q[2], c.model.head_dim);
-  adopt("head_dim_v", v[2], c.model.head_dim_v);
-  const std::vector<int64_t> lengths = file_lengths(file, path, q[0]);
+  adopt("num_qo_heads", content.q[1], c.model.num_qo_heads);
+  adopt("num_kv_heads", content.k[1], c.model.num_kv_heads);
+  adopt("head_dim", content.q[2], c.model.head_dim);
+  adopt("head_dim_v", content.v[2], c.model.head_dim_v);
+  const std::vector<int64_t>& lengths = content.lengths;
   const std::optional<Value> batch = scenario.find("batch");
   if (batch && !batch->from_defaults()) {
     if (c.batch.qo_len != lengths || c.batch.kv_len != lengths)
-      batch->fail("disagrees with the lengths in " + path +
+      batch->fail("disagrees with the lengths in " + c.input.file +
                   "; leave batch out: they come from its cu_seqlens");
   } else {
     c.batch.kv_len_before.assign(lengths.size(), 0);

@@ -16,7 +16,7 @@ struct Parameter {
 };
 
 std::string last_component(const std::string& dotted) {
-  return dotted.substr(dotted.rfind('.') + 1);
+  return canonical_key(dotted.substr(dotted.rfind('.') + 1));
 }
 
 // A value as part of an id: no spaces, quotes or brackets for a shell to trip over.
@@ -24,7 +24,8 @@ std::string label_of(const Json& value) {
   if (value.is_array() || value.is_object()) {
     std::string text;
     for (const auto& [key, part] : value.items())
-      text += (text.empty() ? "" : "_") + (value.is_object() ? key + ":" : "") + label_of(part);
+      text += (text.empty() ? "" : "_") + (value.is_object() && key != "name" ? key + ":" : "") +
+              label_of(part);
     return text;
   }
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();

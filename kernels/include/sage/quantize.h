@@ -3,8 +3,11 @@
 // so that a sequence gives the same bits alone and in any batch.
 //
 // Packed ("varlen") tensors: sequence b owns rows [cu_seqlens[b], cu_seqlens[b + 1]). Strides are
-// in elements; the channel stride is 1. Input pointers and strides must be multiples of 16 bytes
-// for head_dim % 8 == 0, else of the element size (slower, element-wise loads).
+// in elements; the channel stride is 1. Input pointers are aligned to the element; where they and
+// the strides are multiples of 16 bytes and head_dim % 8 == 0, loads are vectors (faster).
+//
+// Non-finite input stays visible: a NaN or infinity makes the scales it takes part in NaN or
+// infinite (and a mean offset too), and with them everything computed from those codes.
 #pragma once
 #include "sage/layout.h"
 #include "sage/types.h"
@@ -26,6 +29,10 @@ struct PackedTensor {
 // mean:    offset = sum of all tokens / length, accumulated in fp32.
 // sampled: offset = mean of n = min(length, kOffsetSamples) tokens, at floor(i * length / n).
 inline constexpr int kOffsetSamples = 32;
+// Scale of V, amax = max |x - offset|: see AttentionLayout::v_code_max. amax = 0 (an all-zero or
+// constant channel, an empty sequence) gives 1; a smaller amax than this floor counts as the floor,
+// so that 1 / scale and the codes' quotients stay normal numbers.
+inline constexpr float kMinAmaxV = 0x1p-100f;
 struct ChannelStatsParams {
   PackedTensor x;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
@@ -34,7 +41,7 @@ struct ChannelStatsParams {
   Smooth smooth = Smooth::kMean;
   float* offset = nullptr;  // [batch, num_heads, padded_head_dim]; all zeros for Smooth::kNone
   float* scale =
-      nullptr;  // same shape, or nullptr. of max |x - offset|: see AttentionLayout::v_code_max
+      nullptr;  // same shape, or nullptr. per_head: of the largest amax of the head's channels
   PvType pv = PvType::kFp8E4m3;          // read only if scale
   VScale v_scale = VScale::kPerChannel;  // read only if scale
   float v_code_max = 448.0f;             // read only if scale

@@ -142,6 +142,7 @@ Tensor lse_dots(const TensorView& q, const Tensor& cu_seqlens, const Tensor& k_o
 
 float v_scale_of(float amax, const sage::AttentionLayout& layout) {
   if (amax == 0) return 1.0f;
+  amax = amax < sage::kMinAmaxV ? sage::kMinAmaxV : amax;  // NaN stays
   if (layout.pv == sage::PvType::kFp8E4m3 || !std::isfinite(amax)) return amax / layout.v_code_max;
   int exponent;  // amax = mantissa 2^exponent, mantissa in [0.5, 1)
   const float mantissa = std::frexp(amax, &exponent);

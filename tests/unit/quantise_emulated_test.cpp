@@ -213,6 +213,28 @@ TEST_F(Quantisation, Fp16ScaleOfVIsAPowerOfTwo) {
   }
 }
 
+TEST_F(Quantisation, TinyVHasANormalScale) {
+  for (const sage::PvType pv : {sage::PvType::kFp8E4m3, sage::PvType::kFp16}) {
+    kernel = make_kernel(model, pv);
+    no_smoothing();
+    Case c = make_case(model, {3}, {3});  // bf16 reaches 2^-133
+    const StageOutputs out = Problem(c, constant(1), constant(1), constant(0x1p-120)).codes(kernel);
+    EXPECT_EQ(out.v_scales.get(0), 0x1p-100f / kernel.layout.v_code_max);
+    EXPECT_TRUE(std::isfinite(out.v_codes.get(0)));
+  }
+}
+
+TEST_F(Quantisation, InfinityStaysVisible) {
+  no_smoothing();
+  const auto x = [](int64_t t, int, int d) {
+    return t == 1 && d == 5 ? std::numeric_limits<double>::infinity() : 1.0;
+  };
+  const StageOutputs out = quantise({9}, x, x, x);
+  EXPECT_TRUE(std::isinf(out.q_scales.get(1)) && std::isinf(out.v_scales.get(5)));
+  EXPECT_EQ(out.q_scales.get(0), 1.0f / 127.0f);
+  EXPECT_EQ(out.v_scales.get(4), 1.0f / 448.0f);
+}
+
 struct PaddedQuantisation : Quantisation {
   PaddedQuantisation() : Quantisation({2, 1, 72, 40}) {}
 };

@@ -88,7 +88,10 @@ ExitCode run_config(const Options& options) {
                  {.timed = !fault, .profile = options.profile, .fault = planted ? fault : nullptr});
     result.rerun = rerun_command(options, result.id);
     print(render_console_row(result, style) + render_console_failure(result, style));
-    if (options.profile) print(render_console_profile(result));
+    if (options.profile) {
+      const ProfileCommands commands = profile_commands(result.id, options.config);
+      print("    " + commands.ncu + "\n    " + commands.nsys + "\n");
+    }
     report.cases.push_back(std::move(result));
     files.write(report);
   }

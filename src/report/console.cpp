@@ -1,5 +1,4 @@
 // The terminal: aligned columns while the run goes on, the whole story of each failure.
-#include <cctype>
 #include <map>
 
 #include "report/text.h"
@@ -88,14 +87,6 @@ std::string render_console_summary(const Report& report, const ConsoleStyle& sty
          coloured(std::to_string(failures) + " not as expected", failures ? kRed : kGreen, style);
   if (report.environment.device == "cpu") out += "\n" + std::string(kCpuNote);
   return out + "\n";
-}
-
-std::string render_console_profile(const CaseResult& r) {
-  std::string file;
-  for (const char c : r.id) file += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return "    ncu --profile-from-start off --set full -o " + file + " " + r.rerun +
-         "\n    nsys profile --capture-range=cudaProfilerApi --trace=cuda,nvtx -o " + file + " " +
-         r.rerun + "\n";
 }
 
 }  // namespace sagebench

@@ -1,4 +1,5 @@
 // CSV (RFC 4180): one line per result, one row of the table below per column; absent is empty.
+#include <iterator>
 #include <string>
 
 #include "report/text.h"
@@ -91,27 +92,32 @@ constexpr Column kColumns[] = {
     {"rerun", [](R r) { return r.rerun; }},
 };
 
-std::string quoted(const std::string& field) {
-  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
-  std::string out = "\"";
-  for (const char c : field) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
+void append_quoted(std::string& out, const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) {
+    out += field;
+    return;
+  }
+  out += '"';
+  for (const char c : field) out.append(c == '"' ? 2 : 1, c);
+  out += '"';
+}
+
+template <class FieldOf>
+void append_record(std::string& out, FieldOf field_of) {
+  for (size_t i = 0; i < std::size(kColumns); ++i) {
+    if (i > 0) out += ',';
+    append_quoted(out, field_of(kColumns[i]));
+  }
+  out += '\n';
 }
 
 }  // namespace
 
 std::string render_csv(const Report& report) {
   std::string out;
-  for (const Column& column : kColumns) out += (out.empty() ? "" : ",") + quoted(column.name);
-  out += '\n';
-  for (const CaseResult& r : report.cases) {
-    const char* separator = "";
-    for (const Column& column : kColumns) {
-      out += separator + quoted(column.value(r));
-      separator = ",";
-    }
-    out += '\n';
-  }
+  append_record(out, [](const Column& column) { return column.name; });
+  for (const CaseResult& r : report.cases)
+    append_record(out, [&](const Column& column) { return column.value(r); });
   return out;
 }
 

@@ -1,5 +1,6 @@
 // What is in each struct of a report, once for both directions: an Io either writes the field it is
 // given or fills it. Io::operator()(key, field), group(key, describe) for a nested object,
+// group_or_null(key, present, describe) for one that may be absent,
 // embedded(key, json_text), reserved(key) for a place that is null so far; Io::has_lse says whether
 // the result at hand has a log-sum-exp.
 #pragma once
@@ -141,16 +142,6 @@ void fields(Io& io, Environment& x) {
   io("cpu_threads", x.cpu_threads);
 }
 
-struct Ceiling {
-  double percent = 0;
-  std::string binding;
-};
-template <class Io>
-void fields(Io& io, Ceiling& x) {
-  io("percent", x.percent);
-  io("binding", x.binding);
-}
-
 template <class Io>
 void fields(Io& io, CaseResult& x) {
   for (const StageCheck& check : x.checks) io.has_lse |= check.stage == Stage::kLse;
@@ -181,10 +172,10 @@ void fields(Io& io, CaseResult& x) {
   io("stages", x.stages);
   io("tops", x.tops);
   io("gb_per_s", x.gb_per_s);
-  std::optional<Ceiling> ceiling;
-  if (x.percent_of_ceiling) ceiling = {*x.percent_of_ceiling, x.binding_ceiling.value_or("")};
-  io("ceilings", ceiling);
-  if (ceiling) x.percent_of_ceiling = ceiling->percent, x.binding_ceiling = ceiling->binding;
+  io.group_or_null("ceilings", x.percent_of_ceiling.has_value(), [&](Io& ceilings) {
+    ceilings("percent", x.percent_of_ceiling);
+    ceilings("binding", x.binding_ceiling);
+  });
   io.reserved("blocks");  // paired comparisons
   io.group("device_state", [&](Io& state) {
     state("before", x.state_before);

@@ -68,6 +68,13 @@ class Writer {
     describe(inner);
     json[key] = std::move(inner.json);
   }
+  template <class Describe>
+  void group_or_null(const char* key, bool present, Describe describe) {
+    if (present)
+      group(key, describe);
+    else
+      json[key] = nullptr;
+  }
   void embedded(const char* key, const std::string& text) {
     json[key] = text.empty() ? Json() : Json::parse(text);
   }
@@ -110,33 +117,37 @@ class Reader {
 
   template <class T>
   void operator()(const char* key, T& value) {
-    const std::string at = pointer_ + "/" + key;
-    const auto found = json_.find(key);
-    if (found == json_.end()) fail(at, "is missing");
+    const Json& json = member(key);
     if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>)
       if (const auto reason = json_.find(std::string(key) + "_reason"); reason != json_.end()) {
         value = non_finite(*reason);
         return;
       }
-    from_json(*found, at, value);
+    from_json(json, pointer_ + "/" + key, value);
   }
   template <class Describe>
   void group(const char* key, Describe describe) {
-    const auto found = json_.find(key);
-    if (found == json_.end()) fail(pointer_ + "/" + key, "is missing");
-    Reader inner(*found, file_, pointer_ + "/" + key);
+    Reader inner(member(key), file_, pointer_ + "/" + key);
     describe(inner);
   }
+  template <class Describe>
+  void group_or_null(const char* key, bool, Describe describe) {
+    if (!member(key).is_null()) group(key, describe);
+  }
   void embedded(const char* key, std::string& text) {
-    const auto found = json_.find(key);
-    if (found == json_.end()) fail(pointer_ + "/" + key, "is missing");
-    text = found->is_null() ? "" : found->dump();
+    const Json& json = member(key);
+    text = json.is_null() ? "" : json.dump();
   }
   void reserved(const char*) {}
 
  private:
   [[noreturn]] void fail(const std::string& at, const std::string& why) const {
     throw UsageError(file_ + ": " + at + ": " + why + "; not a results file of schema " + kSchema);
+  }
+  const Json& member(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) fail(pointer_ + "/" + key, "is missing");
+    return *found;
   }
   static double non_finite(const Json& reason) {
     if (reason == "inf") return std::numeric_limits<double>::infinity();

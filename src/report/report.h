@@ -75,8 +75,6 @@ std::string render_console_header(const Report& report, const ConsoleStyle& styl
 std::string render_console_row(const CaseResult& result, const ConsoleStyle& style = {});
 std::string render_console_failure(const CaseResult& result, const ConsoleStyle& style = {});
 std::string render_console_summary(const Report& report, const ConsoleStyle& style = {});
-// The commands that profile a result of a --profile run.
-std::string render_console_profile(const CaseResult& result);
 
 // Said wherever latencies of the CPU path are shown.
 inline constexpr char kCpuNote[] =

@@ -156,13 +156,14 @@ void leave_last_row_unwritten(FaultContext& f) {
             std::byte{poison_byte(0)});
 }
 
-// fn(element of lse, whether the row sees no key)
+// Elements of the LSE through fn(float) -> float.
 template <class Fn>
 void map_lse(FaultContext& f, const Fn& fn) {
   for (int64_t i = 0; i < f.out.lse.size(); ++i) f.out.lse.set(i, fn(f.out.lse.get(i)));
 }
 
 void transpose_lse(FaultContext& f) {
+  if (f.out.lse.empty()) return;
   const Tensor lse = f.out.lse;
   const int64_t heads = lse.shape[0], tokens = lse.shape[1];
   for (int64_t i = 0; i < lse.size(); ++i)
@@ -325,7 +326,8 @@ std::vector<Fault> attention_faults() {
        Stage::kQkCodes,
        {},
        [](FaultContext& f) {
-         rotate_axis(f.out.lse_dot, 1, f.out.lse_dot.shape[0], f.out.lse_dot.shape[1]);
+         if (Tensor& dot = f.out.lse_dot; !dot.empty())
+           rotate_axis(dot, 1, dot.shape[0], dot.shape[1]);
        }},
   };
 }

@@ -136,8 +136,8 @@ void truncate_v(FaultContext& f) {
         }
 }
 
-// fn(first packed row, last one) of every run of 16 keys of every sequence.
-void reverse_key_order(FaultContext& f) {
+// Keys 2i and 2i + 1 of every sequence trade places.
+void swap_key_pairs(FaultContext& f) {
   const auto row = static_cast<std::ptrdiff_t>(
       static_cast<size_t>(f.out.v_codes.shape[1] * f.out.v_codes.shape[2]) *
       size_of(f.out.v_codes.dtype));
@@ -252,7 +252,7 @@ std::vector<Fault> quantisation_faults() {
        [](FaultContext& f) { f.kernel.settings.v_scale = sage::VScale::kPerHead; },
        {}},
       {"v_truncated", "V rounded toward zero", kAttention, v, v, {}, truncate_v},
-      {"v_key_order", "neighbouring keys swapped", kAttention, v, v, {}, reverse_key_order},
+      {"v_key_order", "neighbouring keys swapped", kAttention, v, v, {}, swap_key_pairs},
       {"v_tail_garbage", "the last key is not V's", kAttention, v, v, {}, garbage_in_last_key},
   };
 }

@@ -10,13 +10,12 @@
 #include "device/reduce.cuh"
 #include "quantize/checks.h"
 #include "sage/quantize.h"
-#include "status.h"
 
 namespace sage {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSlices = 8;  // independent sums over a sequence's partials
+constexpr int kSlices = 16;  // independent sums over a sequence's partials
 
 struct Stats {
   float sum = 0.0f;
@@ -34,11 +33,6 @@ struct SharedStats {
   alignas(16) float sum[kThreads * 8];
   alignas(16) float min[kThreads * 8];
   alignas(16) float max[kThreads * 8];
-  __device__ __forceinline__ void put(int i, const Stats& s) {
-    sum[i] = s.sum;
-    min[i] = s.min;
-    max[i] = s.max;
-  }
   // Four at once: single words, eight apart, would meet in the same banks.
   __device__ __forceinline__ void put4(int i, const Stats* s) {
     *reinterpret_cast<float4*>(sum + i) = make_float4(s[0].sum, s[1].sum, s[2].sum, s[3].sum);
@@ -108,29 +102,43 @@ __global__ void __launch_bounds__(kThreads) chunk_stats_kernel(const ChannelStat
   }
 }
 
+template <int kPadded>
+__device__ __forceinline__ void add_partial4(const ChannelStatsParams& p, int64_t chunk, int head,
+                                             int channel, Stats (&to)[4]) {
+  const float* in = partial_at<kPadded>(p, chunk, head) + channel;
+  float part[kStatsPerChannel][4];
+#pragma unroll
+  for (int i = 0; i < kStatsPerChannel; ++i) {
+    const float4 four = *reinterpret_cast<const float4*>(in + i * kPadded);
+    memcpy(part[i], &four, sizeof four);
+  }
+#pragma unroll
+  for (int c = 0; c < 4; ++c) to[c].add({part[0][c], part[1][c], part[2][c]});
+}
+
 // Partials of `count` chunks from `first` on, added in kSlices interleaved sums, then in slice
 // order. Thread c < kPadded returns channel c. Called by the whole CTA.
 template <int kPadded>
 __device__ Stats partials_stats(const ChannelStatsParams& p, int64_t first, int64_t count, int head,
                                 SharedStats& shared) {
-  constexpr int kColumns = kThreads / kPadded;
-  constexpr int kMine = kSlices / kColumns;
-  const int channel = static_cast<int>(threadIdx.x) % kPadded;
-  const int column = static_cast<int>(threadIdx.x) / kPadded;
-  Stats mine[kMine];
-  for (int64_t base = 0; base < count; base += kSlices) {
+  constexpr int kColumns = kThreads / (kPadded / 4);
+  constexpr int kMine = kSlices / kColumns;  // slices of one thread
+  const int channel = static_cast<int>(threadIdx.x) % (kPadded / 4) * 4;
+  const int column = static_cast<int>(threadIdx.x) / (kPadded / 4);
+  Stats mine[kMine][4];
+  int64_t base = 0;
+#pragma unroll 2
+  for (; base + kSlices <= count; base += kSlices) {  // unguarded: many loads in flight
 #pragma unroll
     for (int j = 0; j < kMine; ++j) {
-      const int64_t chunk = base + j * kColumns + column;
-      if (chunk < count) {
-        const float* in = partial_at<kPadded>(p, first + chunk, head) + channel;
-        mine[j].add({in[0 * kPadded], in[1 * kPadded], in[2 * kPadded]});
-      }
+      add_partial4<kPadded>(p, first + base + j * kColumns + column, head, channel, mine[j]);
     }
   }
 #pragma unroll
   for (int j = 0; j < kMine; ++j) {
-    shared.put((j * kColumns + column) * kPadded + channel, mine[j]);
+    const int64_t chunk = base + j * kColumns + column;
+    if (chunk < count) add_partial4<kPadded>(p, first + chunk, head, channel, mine[j]);
+    shared.put4((j * kColumns + column) * kPadded + channel, mine[j]);
   }
   __syncthreads();
   Stats total;

@@ -9,7 +9,6 @@
 #include "device/reduce.cuh"
 #include "quantize/checks.h"
 #include "sage/quantize.h"
-#include "status.h"
 
 namespace sage {
 namespace {
@@ -141,12 +140,11 @@ __global__ void __launch_bounds__(kMaxSlots* kPadded / 8)
   for (int i = 0; i < kRows; ++i) {
     const int row = slot + i * slots;
     if (row >= block.tokens) break;
-    uint2 codes{};
+    float code[8];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      codes.x |= device::int8_code(by_scale.quotient(x[i][c])) << 8 * c;
-      codes.y |= device::int8_code(by_scale.quotient(x[i][c + 4])) << 8 * c;
-    }
+    for (int c = 0; c < 8; ++c) code[c] = by_scale.quotient(x[i][c]);
+    const uint2 codes{device::int8_codes(code[0], code[1], code[2], code[3]),
+                      device::int8_codes(code[4], code[5], code[6], code[7])};
     int8_t* out = p.codes + ((block.row + row) * p.x.num_heads + head) * kPadded + channel;
     *reinterpret_cast<uint2*>(out) = codes;
   }

@@ -8,7 +8,6 @@
 #include "device/packed.cuh"
 #include "quantize/checks.h"
 #include "sage/quantize.h"
-#include "status.h"
 
 namespace sage {
 namespace {

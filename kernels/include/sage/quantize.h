@@ -7,7 +7,8 @@
 // the strides are multiples of 16 bytes and head_dim % 8 == 0, loads are vectors (faster).
 //
 // Non-finite input stays visible: a NaN or infinity makes the scales it takes part in NaN or
-// infinite (and a mean offset too), and with them everything computed from those codes.
+// infinite (and a mean offset too), and with them everything computed from those codes. INT8 codes
+// under such a scale are unspecified.
 #pragma once
 #include "sage/layout.h"
 #include "sage/types.h"

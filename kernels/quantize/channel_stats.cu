@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) chunk_stats_kernel(const ChannelStat
 
 template <int kPadded>
 __device__ __forceinline__ void add_partial4(const ChannelStatsParams& p, int64_t chunk, int head,
-                                             int channel, Stats (&to)[4]) {
+                                             int channel, Stats* to) {
   const float* in = partial_at<kPadded>(p, chunk, head) + channel;
   float part[kStatsPerChannel][4];
 #pragma unroll
@@ -125,20 +125,22 @@ __device__ Stats partials_stats(const ChannelStatsParams& p, int64_t first, int6
   constexpr int kMine = kSlices / kColumns;  // slices of one thread
   const int channel = static_cast<int>(threadIdx.x) % (kPadded / 4) * 4;
   const int column = static_cast<int>(threadIdx.x) / (kPadded / 4);
-  Stats mine[kMine][4];
+  // One dimension: nvcc 13.0 zeroes the later rows of a 2-D array instead of running Stats'
+  // initialisers.
+  Stats mine[kMine * 4];
   int64_t base = 0;
 #pragma unroll 2
   for (; base + kSlices <= count; base += kSlices) {  // unguarded: many loads in flight
 #pragma unroll
     for (int j = 0; j < kMine; ++j) {
-      add_partial4<kPadded>(p, first + base + j * kColumns + column, head, channel, mine[j]);
+      add_partial4<kPadded>(p, first + base + j * kColumns + column, head, channel, mine + 4 * j);
     }
   }
 #pragma unroll
   for (int j = 0; j < kMine; ++j) {
     const int64_t chunk = base + j * kColumns + column;
-    if (chunk < count) add_partial4<kPadded>(p, first + chunk, head, channel, mine[j]);
-    shared.put4((j * kColumns + column) * kPadded + channel, mine[j]);
+    if (chunk < count) add_partial4<kPadded>(p, first + chunk, head, channel, mine + 4 * j);
+    shared.put4((j * kColumns + column) * kPadded + channel, mine + 4 * j);
   }
   __syncthreads();
   Stats total;

@@ -158,6 +158,23 @@ TEST_F(ChannelStats, MeanOfALongSequenceIsAccurate) {
   check(p, got);
 }
 
+// Zero must never enter a minimum or maximum: neither as padding nor as a forgotten initial value.
+TEST_F(ChannelStats, OneSidedChannels) {
+  for (const int dim : {64, 128}) {
+    for (const float side : {-32.0f, 32.0f}) {
+      Problem p = make_problem(DType::kFp16, dim, {700, 2200, 5});
+      for (int64_t t = 0; t < p.cu.back(); ++t) {
+        for (int h = 0; h < kHeads; ++h) {
+          for (int c = 0; c < dim; ++c) {
+            p.x.at(t, h, c) = encode(DType::kFp16, side + p.x.value(t, h, c));
+          }
+        }
+      }
+      check(p, run(p));
+    }
+  }
+}
+
 TEST_F(ChannelStats, ConstantZeroAndTinyChannels) {
   for (const PvType pv : {PvType::kFp8E4m3, PvType::kFp16}) {
     for (const Smooth smooth : {Smooth::kNone, Smooth::kMean, Smooth::kSampled}) {

@@ -49,14 +49,15 @@ PlanStep arange_code(const Case&, const Distribution&, TensorId) {
   return {Step::kNameCode, 0, 0, 0};
 }
 
-// c u is the strong key: with the queries' component a along u, its score passes the others' by
-// ln(weight / (1 - weight)) + ln(n), plus the 1/2 by which exp of N(0,1) exceeds 1 on average.
+// c u is the strong key: with the queries' component a along u, its score is ln(weight / (1 -
+// weight)) above the logarithm of the others' sum, ln(n) + variance / 2 for normal scores.
 PlanStep strong_key(const Case& c, const Distribution& d, TensorId tensor) {
   const double root = std::sqrt(c.model.head_dim);
   if (tensor == TensorId::kQ) return {Step::kStrongQuery, fixed(kQueryAlongU / root), 0, 0};
   const double weight = param_of(d, "weight");
   const double sm_scale = c.sm_scale > 0 ? c.sm_scale : 1.0 / root;
-  return {Step::kStrongKey, fixed(std::log(weight / (1 - weight)) + 0.5),
+  const double half_variance = sm_scale * sm_scale * c.model.head_dim / 2;  // 1/2 by default
+  return {Step::kStrongKey, fixed(std::log(weight / (1 - weight)) + half_variance),
           fixed(1.0 / (sm_scale * kQueryAlongU * root), 32), fixed(param_of(d, "at"))};
 }
 

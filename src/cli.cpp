@@ -145,7 +145,9 @@ Options parse_command_line(int argc, const char* const* argv) {
 
   if (version) {
     o.command = Command::kPrint;
-    o.text = std::string("sagebench ") + tool_version() + " " + tool_commit() + "\n";
+    o.text = std::string("sagebench ") + tool_version();
+    if (*tool_commit()) o.text += std::string(" ") + tool_commit();
+    o.text += "\n";
     return o;
   }
   check_no_empty_values(app);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 namespace sagebench {
@@ -30,8 +31,10 @@ std::string latency_text(const CaseResult& result) {
   if (!latency || !result.timings_valid) return "-";
   const double half =
       std::max(latency->ci_high_us - latency->median_us, latency->median_us - latency->ci_low_us);
-  const int digits = latency->median_us < 1e5 ? 5 : 9;  // no exponent up to a quarter of an hour
-  return significant(latency->median_us, digits) + " +-" + significant(half, 2) + " us";
+  const auto text = [](double us, int digits) {  // never in the exponent form
+    return us < 1000 ? significant(us, digits) : significant(std::round(us), 15);
+  };
+  return text(latency->median_us, 5) + " +-" + text(half, 2) + " us";
 }
 
 std::string where_text(const StageCheck& check) {

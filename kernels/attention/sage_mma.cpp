@@ -49,8 +49,6 @@ const char* supports_sage_mma(PvType pv, const AttentionProblem& p, const SageSe
   if (settings.p != PMode::kExp2) return "p: this kernel computes exp2 only";
   if (p.head_dim < 1 || p.head_dim > 128) return "head_dim: 1 to 128";
   if (p.head_dim_v < 1 || p.head_dim_v > 128) return "head_dim_v: 1 to 128";
-  if (padded(p.head_dim) != padded(p.head_dim_v))
-    return "head_dim and head_dim_v must both be at most 64 or both above";
   if (p.num_kv_heads < 1 || p.num_qo_heads < 1 || p.num_qo_heads % p.num_kv_heads != 0)
     return "num_kv_heads must divide num_qo_heads";
   if (p.dtype == DType::kFp32) return "dtype: bf16 or fp16";
@@ -91,8 +89,9 @@ Status check_sage_mma(PvType pv, const AttentionParams& p) {
   if (layout.pv != pv || layout.tile_k != kSageMmaTileK || layout.v_tile_keys != kSageMmaTileK ||
       !known_groups(layout))
     return invalid("layout: not one that this kernel described");
-  if ((layout.head_dim != 64 && layout.head_dim != 128) || layout.head_dim_v != layout.head_dim)
-    return unsupported("layout.head_dim and head_dim_v: both 64 or both 128");
+  if ((layout.head_dim != 64 && layout.head_dim != 128) ||
+      (layout.head_dim_v != 64 && layout.head_dim_v != 128))
+    return unsupported("layout.head_dim and layout.head_dim_v: 64 or 128");
   if (p.head_dim_v < 1 || p.head_dim_v > layout.head_dim_v)
     return invalid("head_dim_v: 1 to layout.head_dim_v");
   if (p.o_dtype == DType::kFp32) return unsupported("o_dtype: bf16 or fp16");

@@ -1,0 +1,62 @@
+// The attention kernels, one row each.
+#include <cstring>
+#include <iterator>
+
+#include "attention/sage_mma.h"
+
+namespace sage {
+namespace {
+
+constexpr SageSettings settings_of(PvType pv) {
+  SageSettings settings;
+  settings.pv = pv;
+  return settings;
+}
+
+template <PvType kPv>
+const char* mma_supports(const AttentionProblem& problem, const SageSettings& settings) {
+  return sage_mma_supports(kPv, problem, settings);
+}
+template <PvType kPv>
+AttentionLayout mma_layout(const AttentionProblem& problem, const SageSettings& settings) {
+  return sage_mma_layout(kPv, problem, settings);
+}
+template <int kLeast>
+bool from_capability(int compute_capability) {
+  return compute_capability >= kLeast;
+}
+
+#ifdef SAGE_WITH_CUDA
+constexpr auto kCheckFp8 = &check_sage_mma_fp8, kCheckFp16 = &check_sage_mma_fp16;
+constexpr auto kLaunchFp8 = &launch_sage_mma_fp8, kLaunchFp16 = &launch_sage_mma_fp16;
+#else
+template <PvType kPv>
+Status mma_check(const AttentionParams& params) {
+  return check_sage_mma(kPv, params);
+}
+constexpr auto kCheckFp8 = &mma_check<PvType::kFp8E4m3>, kCheckFp16 = &mma_check<PvType::kFp16>;
+constexpr decltype(AttentionKernel::launch) kLaunchFp8 = nullptr, kLaunchFp16 = nullptr;
+#endif
+
+constexpr AttentionKernel kKernels[] = {
+    {"sage_mma_fp8", "sm_89, sm_90, sm_120", settings_of(PvType::kFp8E4m3),
+     mma_supports<PvType::kFp8E4m3>, from_capability<kSageMmaLeastFp8>,
+     mma_layout<PvType::kFp8E4m3>, kCheckFp8, kLaunchFp8},
+    {"sage_mma_fp16", "sm_80 and up", settings_of(PvType::kFp16), mma_supports<PvType::kFp16>,
+     from_capability<kSageMmaLeastFp16>, mma_layout<PvType::kFp16>, kCheckFp16, kLaunchFp16},
+};
+
+}  // namespace
+
+AttentionKernelList attention_kernels() {
+  return {kKernels, static_cast<int>(std::size(kKernels))};
+}
+
+const AttentionKernel* find_attention_kernel(const char* name) {
+  for (const AttentionKernel& kernel : kKernels) {
+    if (std::strcmp(kernel.name, name) == 0) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace sage

@@ -1,53 +1,61 @@
-// The attention kernels. To add one: its file, its header, one row here.
+// The attention kernels, one row each.
 #include <cstring>
+#include <iterator>
 
 #include "attention/sage_mma.h"
-#include "sage/attention.h"
 
 namespace sage {
 namespace {
 
-SageSettings with_pv(PvType pv) {
-  SageSettings s;
-  s.pv = pv;
-  return s;
+constexpr SageSettings settings_of(PvType pv) {
+  SageSettings settings;
+  settings.pv = pv;
+  return settings;
+}
+
+template <PvType kPv>
+const char* mma_supports(const AttentionProblem& problem, const SageSettings& settings) {
+  return sage_mma_supports(kPv, problem, settings);
+}
+template <PvType kPv>
+AttentionLayout mma_layout(const AttentionProblem& problem, const SageSettings& settings) {
+  return sage_mma_layout(kPv, problem, settings);
+}
+template <int kLeast>
+bool from_capability(int compute_capability) {
+  return compute_capability >= kLeast;
 }
 
 #ifdef SAGE_WITH_CUDA
-constexpr auto kLaunchFp8 = launch_sage_mma_fp8;
-constexpr auto kLaunchFp16 = launch_sage_mma_fp16;
+constexpr auto kCheckFp8 = &check_sage_mma_fp8, kCheckFp16 = &check_sage_mma_fp16;
+constexpr auto kLaunchFp8 = &launch_sage_mma_fp8, kLaunchFp16 = &launch_sage_mma_fp16;
 #else
-constexpr Status (*kLaunchFp8)(const AttentionParams&, Stream) = nullptr;
-constexpr Status (*kLaunchFp16)(const AttentionParams&, Stream) = nullptr;
+template <PvType kPv>
+Status mma_check(const AttentionParams& params) {
+  return check_sage_mma(kPv, params);
+}
+constexpr auto kCheckFp8 = &mma_check<PvType::kFp8E4m3>, kCheckFp16 = &mma_check<PvType::kFp16>;
+constexpr decltype(AttentionKernel::launch) kLaunchFp8 = nullptr, kLaunchFp16 = nullptr;
 #endif
 
-// The two mma.sync kernels differ in one argument.
-template <PvType kPv>
-const char* supports_mma(const AttentionProblem& problem, const SageSettings& settings) {
-  return supports_sage_mma(kPv, problem, settings);
-}
-template <PvType kPv>
-AttentionLayout layout_mma(const AttentionProblem& problem, const SageSettings& settings) {
-  return sage_mma_layout(kPv, problem, settings);
-}
-
-constexpr PvType kFp8 = PvType::kFp8E4m3, kFp16 = PvType::kFp16;
-const AttentionKernel kTable[] = {
-    {"sage_mma_fp8", "sm_89, sm_90, sm_120", with_pv(kFp8), supports_mma<kFp8>,
-     [](int cc) { return cc >= 89; }, layout_mma<kFp8>, kLaunchFp8},
-    {"sage_mma_fp16", "sm_80 and newer", with_pv(kFp16), supports_mma<kFp16>,
-     [](int cc) { return cc >= 80; }, layout_mma<kFp16>, kLaunchFp16},
+constexpr AttentionKernel kKernels[] = {
+    {"sage_mma_fp8", "sm_89, sm_90, sm_120", settings_of(PvType::kFp8E4m3),
+     mma_supports<PvType::kFp8E4m3>, from_capability<kSageMmaLeastFp8>,
+     mma_layout<PvType::kFp8E4m3>, kCheckFp8, kLaunchFp8},
+    {"sage_mma_fp16", "sm_80 and up", settings_of(PvType::kFp16), mma_supports<PvType::kFp16>,
+     from_capability<kSageMmaLeastFp16>, mma_layout<PvType::kFp16>, kCheckFp16, kLaunchFp16},
 };
 
 }  // namespace
 
 AttentionKernelList attention_kernels() {
-  return {kTable, static_cast<int>(sizeof(kTable) / sizeof(kTable[0]))};
+  return {kKernels, static_cast<int>(std::size(kKernels))};
 }
 
 const AttentionKernel* find_attention_kernel(const char* name) {
-  for (const AttentionKernel& row : kTable)
-    if (std::strcmp(row.name, name) == 0) return &row;
+  for (const AttentionKernel& kernel : kKernels) {
+    if (std::strcmp(kernel.name, name) == 0) return &kernel;
+  }
   return nullptr;
 }
 

@@ -64,6 +64,7 @@ struct AttentionKernel {
   const char* (*supports)(const AttentionProblem& problem, const SageSettings& settings);
   bool (*runs_on)(int compute_capability);  // e.g. 90
   AttentionLayout (*layout)(const AttentionProblem& problem, const SageSettings& settings);
+  Status (*check)(const AttentionParams& params);  // what launch would refuse; launches nothing
   Status (*launch)(const AttentionParams& params, Stream stream);  // nullptr: built without CUDA
 };
 

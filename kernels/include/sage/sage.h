@@ -55,7 +55,9 @@ Status launch_sage_attention(const SageAttentionParams& params, void* workspace,
                              size_t workspace_bytes, Stream stream);
 
 // Packed qkv in, cache written, attention out: RoPE and cache write, then attention over the tokens
-// of this call. rope.q_out and rope.k_out must be set; they become attention.q and attention.k.
+// of this call (where kv_len_before > 0, the cached keys in front of them are not attended).
+// rope.q_out and rope.k_out must be set; they become attention.q and attention.k. attention.v is
+// usually rope.v.
 Status launch_prefill(const RopeKvCacheWriteParams& rope, const SageAttentionParams& attention,
                       void* workspace, size_t workspace_bytes, Stream stream);
 

@@ -25,6 +25,8 @@
 namespace sagebench {
 namespace {
 
+constexpr double kLseRounding = 0x1p-21;  // of the terms of an LSE: two or three fp32 roundings
+
 struct Limits {
   double flip;       // one code of P, relative
   double cast;       // rounding of O, relative
@@ -36,8 +38,8 @@ struct Limits {
 
   double slice(int64_t rows) const { return many_keys + flip / 2 / static_cast<double>(rows); }
   double element(double ulp, double rms) const { return ulp + (2 * flip + kFp32Sums) * rms; }
-  // ln of a sum of which one P, at most half of it, flips; the terms of the LSE round in fp32.
-  double lse(double terms) const { return flip / 2 + 0x1p-21 * (1 + terms); }
+  // ln of a sum of which one P, at most half of it, flips.
+  double lse() const { return flip / 2; }
   double lse_mean(int64_t rows) const {
     return many_keys + flip / 2 / static_cast<double>(rows) + 0x1p-12;
   }
@@ -174,7 +176,7 @@ void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,
   const int32_t* cu = cu_seqlens_q.as<int32_t>();
   const int64_t tokens = cu[cu_seqlens_q.size() - 1];
   Tally elements, means;
-  double sum = 0;
+  double sum = 0, rounding = 0;
   int64_t count = 0;
   for (size_t r = 0; r < rows.rows.size(); ++r) {
     const QueryRow& row = rows.rows[r];
@@ -184,15 +186,19 @@ void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,
         out.lse_dot.empty()
             ? 0
             : c.sm_scale * out.lse_dot.get(row.head * tokens + cu[row.sequence] + row.token);
-    elements.add(error, std::isfinite(e) ? limits.lse(std::fabs(e) + 2 * std::fabs(dot)) : 0, e, a,
+    // the terms of the LSE round in fp32
+    const double fp32 =
+        std::isfinite(e) ? kLseRounding * (1 + std::fabs(e) + 2 * std::fabs(dot)) : 0;
+    elements.add(error, std::isfinite(e) ? limits.lse() + fp32 : 0, e, a,
                  {row.sequence, row.head, row.token, -1});
     sum += error;
+    rounding += fp32;
     ++count;
     if (!last_of_slice(rows, r)) continue;
     means.add(sum / static_cast<double>(count),
-              limits.lse_mean(count) + 0x1p-21 * (std::fabs(dot) + 1), 0,
+              limits.lse_mean(count) + rounding / static_cast<double>(count), 0,
               sum / static_cast<double>(count), {row.sequence, row.head, -1, -1});
-    sum = 0;
+    sum = rounding = 0;
     count = 0;
   }
   if (elements.checked)

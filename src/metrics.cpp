@@ -91,10 +91,11 @@ void check_accuracy(const Case& c, const Kernel& kernel, const RowSample& rows,
                     const AttentionRows& actual, AccuracyMeasurement& m,
                     std::vector<StageCheck>& checks) {
   if (!has_limits(c, kernel)) return;
-  if (c.validate.emulated && c.validate.tolerance.rel_l1_emulated) {
+  const auto& emulated_limit = c.validate.tolerance.rel_l1_emulated;
+  if (c.validate.emulated && emulated_limit) {
     const double error = m.accuracy().kernel_vs_emulated.all.rel_l1;
     Tally tally;
-    tally.add(error, *c.validate.tolerance.rel_l1_emulated, 0, error, {});
+    tally.add(error, *emulated_limit, 0, error, {});
     checks.push_back(finish(Stage::kO, "against emulated: relative L1 of the whole case", tally));
   }
   if (!c.validate.exact) return;
@@ -122,7 +123,7 @@ void check_attention(const Case& c, const Inputs& in, const Kernel& kernel,
     AttentionRows expected;
     if (c.validate.emulated) {
       expected = emulate_attention(c, subject, *x.cu_seqlens_q, *x.cu_seqlens_kv, kernel, rows);
-      check_o(c, kernel, rows, actual, expected, v.checks);
+      check_o(c, kernel, subject, rows, actual, expected, v.checks);
     }
     AccuracyMeasurement m(c, in, kernel, rows);
     m.measure(actual, itemise_price);

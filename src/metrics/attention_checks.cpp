@@ -5,11 +5,12 @@
 //  1. The cast of O: half an ulp of the output dtype, u = 2^-9 (bf16) or 2^-12 (fp16) relative.
 //  2. P near a rounding boundary. The exponent of P is off by some 2^-18 (fp32 products and
 //     ex2.approx), a code of P spans 2^-4 .. 2^-3 of it (e4m3; fp16: 2^-11 .. 2^-10), so about one
-//     P in 10^4 falls on the other side (fp16: one in 50), by one code, relative `flip`.
-//     - Many keys: flips are independent, and relative to O they add up to flip * sqrt(share of
-//       flips), 2^-3 * 0.01 = 2^-9.6 for e4m3; kManyKeys allows 2^-8, flip / 32.
+//     P in 10^4 falls on the other side (fp16: one in 50), by one code, relative `flip`. What flips
+//     is the sum over keys, without V's offset: call that part s = o - v_offset.
+//     - Many keys: flips are independent, and relative to s they add up to flip * sqrt(share of
+//       flips), 2^-3 * 0.01 = 2^-9.6 for e4m3; many_keys allows 2^-8, flip / 32.
 //     - Few keys: one flip of a key with weight w moves O by flip * w (1 - w) |v - v'|, at most
-//       flip / 4 of the distance of two values; a channel's is at most 8 of the row's RMS. The
+//       flip / 4 of the distance of two values; a channel's is at most 8 of the row's RMS of s. The
 //       largest P of a row sits at the top code and cannot flip.
 //     - A slice of R rows sees at most one such row in R: flip / 2 of one row's sum.
 #include <algorithm>
@@ -24,6 +25,8 @@
 namespace sagebench {
 namespace {
 
+constexpr double kLseRounding = 0x1p-21;  // of the terms of an LSE: two or three fp32 roundings
+
 struct Limits {
   double flip;       // one code of P, relative
   double cast;       // rounding of O, relative
@@ -33,12 +36,10 @@ struct Limits {
         cast(c.dtype == DType::kFp16 ? 0x1p-12 : 0x1p-9),
         many_keys(flip / 32 + kFp32Sums) {}
 
-  double slice(int64_t rows) const {
-    return cast + many_keys + flip / 2 / static_cast<double>(rows);
-  }
+  double slice(int64_t rows) const { return many_keys + flip / 2 / static_cast<double>(rows); }
   double element(double ulp, double rms) const { return ulp + (2 * flip + kFp32Sums) * rms; }
-  // ln of a sum of which one P, at most half of it, flips; the terms of the LSE round in fp32.
-  double lse(double terms) const { return flip / 2 + 0x1p-21 * (1 + terms); }
+  // ln of a sum of which one P, at most half of it, flips.
+  double lse() const { return flip / 2; }
   double lse_mean(int64_t rows) const {
     return many_keys + flip / 2 / static_cast<double>(rows) + 0x1p-12;
   }
@@ -57,6 +58,12 @@ bool all_finite(const TensorView& x, const Tensor& cu_seqlens) {
     }
   });
   return bad.wrong == 0;
+}
+
+// Rows are sorted: those of one (sequence, head) are consecutive.
+bool last_of_slice(const RowSample& rows, size_t r) {
+  return r + 1 == rows.rows.size() || rows.rows[r + 1].sequence != rows.rows[r].sequence ||
+         rows.rows[r + 1].head != rows.rows[r].head;
 }
 
 enum class RowState : unsigned char { kFinite, kBad, kAllNan, kPoison };
@@ -114,35 +121,52 @@ void check_o_written(const Case& c, const AttentionOperands& x, const StageOutpu
     checks.push_back(finish(Stage::kO, "finite, as all inputs are", sound));
 }
 
-void check_o(const Case& c, const Kernel& kernel, const RowSample& rows,
+void check_o(const Case& c, const Kernel& kernel, const StageOutputs& out, const RowSample& rows,
              const AttentionRows& actual, const AttentionRows& expected,
              std::vector<StageCheck>& checks) {
   const Limits limits(c, kernel);
   const Spacing spacing(c.dtype);
-  const auto n = static_cast<size_t>(c.model.head_dim_v);
+  const int64_t n = c.model.head_dim_v, padded = kernel.layout.head_dim_v;
+  const int64_t kv_heads = c.model.num_kv_heads, group = c.model.num_qo_heads / kv_heads;
   Tally elements, slices;
+  std::vector<double> sum(static_cast<size_t>(n));  // the row without V's offset
+  double error = 0, cast = 0, summed = 0;           // L1 of a slice: error, O, O without offset
+  int64_t count = 0;
   for (size_t r = 0; r < rows.rows.size(); ++r) {
-    const double rms = row_rms(&expected.o[r * n], static_cast<int64_t>(n));
     const QueryRow& row = rows.rows[r];
-    for (size_t d = 0; d < n; ++d) {
-      const double e = expected.o[r * n + d], a = actual.o[r * n + d];
-      const double limit = std::isfinite(e) ? limits.element(spacing.at(e), rms) : 0;
-      elements.add(error_between(e, a), limit, e, a,
-                   {row.sequence, row.head, row.token, static_cast<int64_t>(d)});
+    const double* e = &expected.o[r * sum.size()];
+    const double* a = &actual.o[r * sum.size()];
+    const int64_t stats = (row.sequence * kv_heads + row.head / group) * padded;
+    for (int64_t d = 0; d < n; ++d) {
+      const double offset = out.v_offset.empty() ? 0 : out.v_offset.as<float>()[stats + d];
+      sum[static_cast<size_t>(d)] = e[d] == 0 ? 0 : e[d] - offset;  // no keys: no offset either
     }
+    const double rms = row_rms(sum.data(), n);
+    for (int64_t d = 0; d < n; ++d) {
+      const double limit = std::isfinite(e[d]) ? limits.element(spacing.at(e[d]), rms) : 0;
+      elements.add(error_between(e[d], a[d]), limit, e[d], a[d],
+                   {row.sequence, row.head, row.token, d});
+      if (!std::isfinite(e[d])) continue;
+      error += error_between(e[d], a[d]);
+      cast += limits.cast * std::fabs(e[d]) + spacing.at(0) / 2;
+      summed += std::fabs(sum[static_cast<size_t>(d)]);
+    }
+    ++count;
+    if (!last_of_slice(rows, r)) continue;
+    slices.add(error, cast + limits.slice(count) * summed, 0, error,
+               {row.sequence, row.head, -1, -1});
+    error = cast = summed = 0;
+    count = 0;
   }
-  for (const SliceErrors& s :
-       errors_per_sequence_head(rows, c.model.head_dim_v, actual.o, expected.o))
-    if (std::isfinite(s.values.rel_l1) || elements.wrong)
-      slices.add(s.values.rel_l1, limits.slice(s.rows), 0, s.values.rel_l1, s.at);
   if (elements.checked)
     checks.push_back(finish(Stage::kO,
                             "against the emulation of the subject's codes: 1 ulp + one code of P",
                             elements));
   if (slices.checked)
-    checks.push_back(finish(
-        Stage::kO, "against the emulation of the subject's codes: relative L1 per (sequence, head)",
-        slices));
+    checks.push_back(
+        finish(Stage::kO,
+               "against the emulation of the subject's codes: sum of errors per (sequence, head)",
+               slices));
 }
 
 void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,
@@ -152,7 +176,7 @@ void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,
   const int32_t* cu = cu_seqlens_q.as<int32_t>();
   const int64_t tokens = cu[cu_seqlens_q.size() - 1];
   Tally elements, means;
-  double sum = 0;
+  double sum = 0, rounding = 0;
   int64_t count = 0;
   for (size_t r = 0; r < rows.rows.size(); ++r) {
     const QueryRow& row = rows.rows[r];
@@ -162,17 +186,19 @@ void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,
         out.lse_dot.empty()
             ? 0
             : c.sm_scale * out.lse_dot.get(row.head * tokens + cu[row.sequence] + row.token);
-    elements.add(error, std::isfinite(e) ? limits.lse(std::fabs(e) + 2 * std::fabs(dot)) : 0, e, a,
+    // the terms of the LSE round in fp32
+    const double fp32 =
+        std::isfinite(e) ? kLseRounding * (1 + std::fabs(e) + 2 * std::fabs(dot)) : 0;
+    elements.add(error, std::isfinite(e) ? limits.lse() + fp32 : 0, e, a,
                  {row.sequence, row.head, row.token, -1});
     sum += error;
+    rounding += fp32;
     ++count;
-    const bool last = r + 1 == rows.rows.size() || rows.rows[r + 1].sequence != row.sequence ||
-                      rows.rows[r + 1].head != row.head;
-    if (!last) continue;
+    if (!last_of_slice(rows, r)) continue;
     means.add(sum / static_cast<double>(count),
-              limits.lse_mean(count) + 0x1p-21 * (std::fabs(dot) + 1), 0,
+              limits.lse_mean(count) + rounding / static_cast<double>(count), 0,
               sum / static_cast<double>(count), {row.sequence, row.head, -1, -1});
-    sum = 0;
+    sum = rounding = 0;
     count = 0;
   }
   if (elements.checked)

@@ -136,14 +136,18 @@ void check_codes(const TensorView& x, const Tensor& cu_seqlens, const Tensor& of
             scales.as<float>()[head * scale_rows +
                                sage::scale_row(groups, cu[block.sequence], block.sequence, token)];
         GroupMax& group = maxima[g];
-        if (!group.finite) continue;  // the contract leaves codes of NaN and infinity open
         if (group.used) {
-          const double expected = std::max(group.amax, kAmaxFloor) / 127;
-          out[kScale].add(error_between(expected, scale),
-                          kScaleSlack * expected + (group.high - group.low) / 127, expected, scale,
-                          {block.sequence, head, token, -1});
           group.used = false;  // once per group
+          // a NaN or an infinity has no code: it must live on in the scale
+          const double expected = group.finite ? std::max(group.amax, kAmaxFloor) / 127 : NAN;
+          const double error = group.finite           ? error_between(expected, scale)
+                               : std::isfinite(scale) ? kInfinity
+                                                      : 0;
+          const double play =
+              group.finite ? kScaleSlack * expected + (group.high - group.low) / 127 : 0;
+          out[kScale].add(error, play, expected, scale, {block.sequence, head, token, -1});
         }
+        if (!group.finite) continue;
         if (!(scale > 0 && scale < kInfinity)) continue;  // already counted as a wrong scale
         const double* value = &rows.value[static_cast<size_t>(r * dim)];
         const double* slack = &rows.slack[static_cast<size_t>(r * dim)];

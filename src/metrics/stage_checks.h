@@ -31,7 +31,7 @@ void check_lse_dot(const AttentionOperands& x, const StageOutputs& out,
 void check_o_written(const Case& c, const AttentionOperands& x, const StageOutputs& out,
                      const RowSample& rows, unsigned char poison, std::vector<StageCheck>& checks);
 // Against the emulation of the subject's own codes and scales.
-void check_o(const Case& c, const Kernel& kernel, const RowSample& rows,
+void check_o(const Case& c, const Kernel& kernel, const StageOutputs& out, const RowSample& rows,
              const AttentionRows& actual, const AttentionRows& expected,
              std::vector<StageCheck>& checks);
 void check_lse(const Case& c, const Kernel& kernel, const StageOutputs& out,

@@ -10,8 +10,6 @@ namespace {
 constexpr double kScaleSlack = 0x1p-20;  // relative: amax / code_max in fp32
 constexpr double kCancel = 0x1p-22;      // of |v| + |offset|: the subtraction in fp32
 constexpr double kCodeSlack = 0x1p-22;   // relative: one ulp of fp32 on x / scale, by a reciprocal
-// A channel without spread has no scale to compare: any positive one gives the right codes.
-constexpr double kNoSpread = 1e-7;
 
 // The values that round to each code: [low, high], by halves of the gaps to its neighbours. The
 // largest finite codes take everything beyond, because V saturates.
@@ -41,6 +39,8 @@ std::vector<Rounding> rounding_table(DType dtype) {
 }
 
 double scale_of(double amax, const sage::AttentionLayout& layout) {
+  if (amax == 0) return 1;
+  amax = std::max<double>(amax, sage::kMinAmaxV);
   if (layout.pv == sage::PvType::kFp16) amax = std::exp2(std::ceil(std::log2(amax)));
   return amax / layout.v_code_max;
 }
@@ -123,8 +123,11 @@ struct VChecker {
 
   void check_scale(const ChannelMax& m, double scale, const Coordinate& at,
                    std::array<Tally, kRules>& tallies) const {
-    if (!m.finite) return;
-    if (m.low <= kNoSpread) {
+    if (!m.finite) {  // a NaN or an infinity must live on, in the scale
+      tallies[kScale].add(std::isfinite(scale) ? kInfinity : 0, 0, NAN, scale, at);
+      return;
+    }
+    if (m.low == 0 && m.high > 0) {  // nothing but rounding: any scale gives codes, checked below
       const bool usable = scale > 0 && scale < kInfinity;
       tallies[kScale].add(usable ? 0 : kInfinity, 0, 1, scale, at);
       return;

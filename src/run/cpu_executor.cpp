@@ -4,10 +4,8 @@
 #include <chrono>
 #include <fstream>
 #include <limits>
-#include <numeric>
 
 #include "core/parallel.h"
-#include "core/stats.h"
 #include "metrics/stage_checks.h"
 #include "ops/faults.h"
 
@@ -124,23 +122,6 @@ StageOutputs run_pipeline(const StepInputs& s) {
   return out;
 }
 
-Latency latency_of(std::vector<double> samples_us, const std::string& rows) {
-  Latency latency;
-  latency.stage = "total";
-  latency.method =
-      "wall clock of the emulated op on the CPU" + rows + " (not a performance figure)";
-  latency.median_us = median(samples_us);
-  latency.mad_us = median_absolute_deviation(samples_us);
-  const MedianInterval interval = median_interval(samples_us);
-  latency.ci_low_us = interval.low;
-  latency.ci_high_us = interval.high;
-  latency.min_us = *std::min_element(samples_us.begin(), samples_us.end());
-  latency.mean_us = std::accumulate(samples_us.begin(), samples_us.end(), 0.0) /
-                    static_cast<double>(samples_us.size());
-  latency.samples_us = std::move(samples_us);
-  return latency;
-}
-
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -163,6 +144,7 @@ class CpuExecutor : public Executor {
   RunOutput run(const Case& c, const Kernel& kernel, const Inputs& in,
                 const RunOptions& options) override {
     RunOutput result;
+    result.poison = poison_byte(options.poison_pass);
     std::vector<double> samples_us;
     double spent_s = 0;
     do {
@@ -178,7 +160,11 @@ class CpuExecutor : public Executor {
     const std::string rows = partial ? ", " + std::to_string(options.rows->rows.size()) + " of " +
                                            std::to_string(options.rows->total) + " rows"
                                      : "";
-    if (options.timed) result.cold = latency_of(std::move(samples_us), rows);
+    if (options.timed)
+      result.cold = make_latency(
+          "total",
+          "wall clock of the emulated op on the CPU" + rows + " (not a performance figure)",
+          std::move(samples_us));
     return result;
   }
 

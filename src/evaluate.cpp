@@ -143,7 +143,7 @@ void check_once(Executor& executor, const Case& c, const Kernel& kernel,
   const RunOutput run = executor.run(c, kernel, in, {.rows = &rows, .fault = options.fault});
   append_hygiene(r, run, "");
   if (c.validate.rows != Rows::kOff) {
-    Validation v = validate(c, in, kernel, run.outputs, poison_byte(0), rows, true);
+    Validation v = validate(c, in, kernel, run.outputs, run.poison, rows, true);
     r.accuracy = std::move(v.accuracy);
     append_checks(r, std::move(v), "");
   }
@@ -158,7 +158,7 @@ void time_and_recheck(Executor& executor, const Case& c, const Kernel& kernel,
   RunOutput run = executor.run(c, kernel, fresh, {.poison_pass = 1, .rows = &rows, .timed = true});
   append_hygiene(r, run, " after timing");
   if (c.validate.rows != Rows::kOff && executor.is_gpu())
-    append_checks(r, validate(c, fresh, kernel, run.outputs, poison_byte(1), thin(rows), false),
+    append_checks(r, validate(c, fresh, kernel, run.outputs, run.poison, thin(rows), false),
                   "after timing, fresh inputs");
   r.cold = std::move(run.cold);
   r.hot = std::move(run.hot);

@@ -14,7 +14,6 @@
 //       largest P of a row sits at the top code and cannot flip.
 //     - A slice of R rows sees at most one such row in R: flip / 2 of one row's sum.
 #include <algorithm>
-#include <cstring>
 
 #include "metrics/cache_map.h"
 #include "metrics/errors.h"
@@ -48,14 +47,21 @@ struct Limits {
   static constexpr double kFp32Sums = 0x1p-12;  // order of fp32 sums over up to 2^17 keys
 };
 
+// Bits of a 16-bit dtype that are all set in infinities and NaNs.
+uint16_t exponent_of(DType dtype) {
+  return dtype == DType::kFp16 ? 0x7c00 : 0x7f80;
+}
+
 bool all_finite(const TensorView& x, const Tensor& cu_seqlens) {
-  const uint16_t exponent = x.base->dtype == DType::kFp16 ? 0x7c00 : 0x7f80;
+  const uint16_t exponent = exponent_of(x.base->dtype);
   const int64_t tokens = cu_seqlens.as<int32_t>()[cu_seqlens.size() - 1];
   const auto [bad] = tally_over<1>(tokens, [&](int64_t t, auto& tallies) {
+    int wrong = 0;
     for (int head = 0; head < x.heads; ++head) {
       const uint16_t* row = x.base->as<uint16_t>() + x.index(t, head, 0);
-      for (int d = 0; d < x.dim; ++d) tallies[0].wrong += (row[d] & exponent) == exponent;
+      for (int d = 0; d < x.dim; ++d) wrong += (row[d] & exponent) == exponent;
     }
+    tallies[0].wrong += wrong;
   });
   return bad.wrong == 0;
 }
@@ -68,18 +74,19 @@ bool last_of_slice(const RowSample& rows, size_t r) {
 
 enum class RowState : unsigned char { kFinite, kBad, kAllNan, kPoison };
 RowState state_of(const Tensor& o, int64_t row, unsigned char poison) {
-  const int64_t n = o.shape.back();
-  const auto bytes = static_cast<size_t>(n) * size_of(o.dtype);
-  const std::byte* first = o.bytes.data() + static_cast<size_t>(row) * bytes;
-  if (std::all_of(first, first + bytes, [&](std::byte b) { return b == std::byte{poison}; }))
-    return RowState::kPoison;
-  int64_t nan = 0, bad = 0;
-  for (int64_t i = row * n; i < (row + 1) * n; ++i) {
-    const float value = o.get(i);
-    nan += std::isnan(value);
-    bad += !std::isfinite(value);
+  const auto n = static_cast<int>(o.shape.back());
+  const uint16_t* x = o.as<uint16_t>() + row * n;
+  const uint16_t exponent = exponent_of(o.dtype), filled = static_cast<uint16_t>(poison * 0x0101);
+  int untouched = 0, nan = 0, bad = 0;
+  for (int i = 0; i < n; ++i) {
+    untouched += x[i] == filled;
+    nan += (x[i] & 0x7fff) > exponent;
+    bad += (x[i] & exponent) == exponent;
   }
-  return nan == n ? RowState::kAllNan : bad ? RowState::kBad : RowState::kFinite;
+  return untouched == n ? RowState::kPoison
+         : nan == n     ? RowState::kAllNan
+         : bad          ? RowState::kBad
+                        : RowState::kFinite;
 }
 
 }  // namespace

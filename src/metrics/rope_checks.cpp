@@ -1,4 +1,3 @@
-#include <cstring>
 
 #include "metrics/cache_map.h"
 #include "metrics/spacing.h"

@@ -134,7 +134,7 @@ RowSample rows_to_compare(const Baseline& base) {
   RowSample few;
   few.total = sample.total;
   for (size_t i = 0; i < kCpuRows; ++i)
-    few.rows.push_back(sample.rows[i * sample.rows.size() / kCpuRows]);
+    few.rows.push_back(sample.rows[i * (sample.rows.size() - 1) / (kCpuRows - 1)]);
   return few;
 }
 

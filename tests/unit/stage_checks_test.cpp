@@ -301,6 +301,7 @@ TEST_F(Limits, BlameNamesTheLargestPrice) {
   Case c = base.s.c;
   for (Distribution& d : c.input.k)
     if (d.name == "k_channel_bias") d.params["s"] = 30;
+  c.input.v = {};
   Kernel kernel = base.s.kernel;
   kernel.settings.smooth_k = sage::Smooth::kNone;
   const Inputs in = make_inputs(c);

@@ -8,10 +8,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pattern="$1"
 library="${2:-build/release/kernels/libsage.a}"
 [[ -f "$library" ]] || { echo "sass: $library is missing: run scripts/build.sh first" >&2; exit 2; }
-cuobjdump="$(command -v cuobjdump || echo /usr/local/cuda/bin/cuobjdump)"
+PATH="$PATH:/usr/local/cuda/bin"
+command -v cuobjdump >/dev/null || { echo "sass: cuobjdump not found: it comes with the CUDA toolkit" >&2; exit 2; }
 
-found="$("$cuobjdump" --dump-resource-usage "$library" 2>/dev/null |
-  awk -v p="$pattern" '/^ *Function /{show = $2 ~ p; sub(/:.*/, "", $2)} show')"
-[[ -n "$found" ]] || { echo "sass: no function matches '$pattern'" >&2; exit 1; }
-echo "$found"
-"$cuobjdump" --dump-sass "$library" | awk -v p="$pattern" '/Function : /{show = $3 ~ p} show'
+registers="$(cuobjdump --dump-resource-usage "$library" 2>/dev/null |
+  awk -v p="$pattern" '/^ *Function /{show = $2 ~ p} show && /Function |REG:/')"
+[[ -n "$registers" ]] || { echo "sass: no function matches '$pattern'" >&2; exit 1; }
+echo "$registers"
+cuobjdump --dump-sass "$library" |
+  awk -v p="$pattern" '/Function : /{show = $3 ~ p} /^(member|Fatbin) /{show = 0} show'

@@ -15,7 +15,8 @@ struct Verdict {
 
 // Highest cause first: wrong, internal, no GPU, regression, no verdict. Fails closed:
 // - no case measured, a case that no selected kernel supports (unless it expects just that), a
-//   skipped case, and a passing case with no check behind it (--validate off) are no verdict;
+//   skipped case, and a passing case with no check behind it (--validate off) are no verdict; an
+//   empty batch, which moves no bytes, has nothing to check;
 // - a passing status that its own checks or properties deny is wrong, and so is passing where a
 //   refusal was expected; an operator that refuses a case expected to run is an internal error;
 // - a property that was asked for and skipped is no verdict on a GPU. On the CPU, whose subject has

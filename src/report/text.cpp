@@ -32,7 +32,9 @@ std::string latency_text(const CaseResult& result) {
   const double half =
       std::max(latency->ci_high_us - latency->median_us, latency->median_us - latency->ci_low_us);
   const auto text = [](double us, int digits) {  // never in the exponent form
-    return us < 1000 ? significant(us, digits) : significant(std::round(us), 15);
+    return us < 100
+               ? significant(us, digits)
+               : significant(us < 1e4 ? us : std::round(us), us < 1e4 ? std::max(digits, 4) : 15);
   };
   return text(latency->median_us, 5) + " +-" + text(half, 2) + " us";
 }

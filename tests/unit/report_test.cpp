@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "core/error.h"
 #include "support/make_report.h"
@@ -159,6 +160,26 @@ TEST(Console, AFailureTellsStageCoordinateValuesAndRerun) {
         "property alone_equals_batched", "rerun: sagebench --config configs/smoke.json --only a@k"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   EXPECT_EQ(render_console_failure(make_passed("a", "k")), "");
+}
+
+TEST(Console, LatenciesAreReadableAtEverySize) {
+  const auto shown = [](double median_us, double half_us) {
+    CaseResult r = make_passed("a", "k");
+    r.cold = make_latency("total", median_us);
+    r.cold->ci_low_us = median_us - half_us;
+    r.cold->ci_high_us = median_us;
+    const std::string row = render_console_row(r);
+    return row.substr(0, row.find(" us"));
+  };
+  for (const auto& [median, half, text] : {std::tuple{9.527, 0.012, "9.527 +-0.012"},
+                                           {123.4, 0.5, "123.4 +-0.5"},
+                                           {404.25, 161.2, "404.25 +-161.2"},
+                                           {7914.3, 176.0, "7914.3 +-176"},
+                                           {123456.7, 12345.6, "123457 +-12346"},
+                                           {5e6, 1e6, "5000000 +-1000000"}}) {
+    const std::string row = shown(median, half);
+    EXPECT_EQ(row.substr(row.size() - std::min(row.size(), std::string(text).size())), text);
+  }
 }
 
 TEST(Console, ColourOnlyWhenAsked) {

@@ -103,6 +103,8 @@ TEST(Verdict, WithoutAnyCheckThereIsNoVerdict) {
   CaseResult r = good;
   r.checks.clear();
   EXPECT_EQ(code_of({r}), ExitCode::kNoVerdict);
+  r.flops = r.bytes = 0;  // an empty batch
+  EXPECT_EQ(code_of({r}), ExitCode::kOk);
 }
 
 TEST(Verdict, ASkippedPropertyIsNoVerdictOnAGpuAndARemarkOnTheCpu) {

@@ -43,6 +43,9 @@ struct AttentionParams {
   int64_t o_token_stride = 0;  // elements
   int64_t o_head_stride = 0;   // elements
   float* lse = nullptr;        // [num_qo_heads, total_q], or nullptr
+
+  void* workspace = nullptr;  // AttentionKernel::workspace_bytes, 16-byte aligned; contents ignored
+  size_t workspace_bytes = 0;
 };
 
 // The shape of a problem, as far as it decides which kernels can do it.

@@ -1,0 +1,723 @@
+// SageAttention forward for Hopper: INT8 Q K^T, FP8 P V, one launch for a batch of sequences.
+//
+// Grid: one persistent CTA per SM. It takes items (sequence, query head, tile of query rows) from a
+// list, longest sequences first. Warpgroup 0 only loads: one warp streams Q, and K and V in stages
+// of 128 keys. Every other warpgroup owns 64 query rows and walks the keys in halves of 64:
+//
+//   S(h + 1) = Q K^T -> P(h + 1), codes straight from the integer scores, while O += P(h) V runs
+//
+// Eight rows of ones below V make the tensor core sum P as it sums P V. Both sums are promoted to
+// fp32 every kPromoteKeys keys. The rules that fix the numbers are in AttentionLayout.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "attention/sage_sm90.h"
+#include "attention/sage_sm90_tiles.h"
+#include "device/tma.cuh"
+#include "device/wgmma.cuh"
+
+namespace sage {
+namespace {
+
+using namespace device;
+
+constexpr float kLn2 = 0.6931471805599453f;
+constexpr int kUnbounded = 1 << 29;  // causal shift of a full mask
+
+// The list of items, made on the device from the lengths.
+struct Plan {
+  int next;   // item that the next free CTA takes
+  int items;  // in all
+  int64_t pad;
+};
+__device__ __host__ inline int* plan_order(Plan* plan) {
+  return reinterpret_cast<int*>(plan + 1);
+}
+
+struct Args {
+  CUtensorMap q_map, k_map, v_map;
+  AttentionParams params;
+  Plan* plan;
+  float log2_scale;  // sm_scale * 8 * log2(e): codes per unit of a real score
+  int64_t q_scale_rows, k_scale_rows;
+};
+
+// What a CTA works on, as the consumers see it.
+struct Item {
+  int64_t q_row;          // packed row of the tile's first query
+  int rows;               // live query rows
+  int keys_of_first_row;  // unclamped: row i of the tile sees min(kv_len, that + i) keys
+  int kv_len;
+  int kv_tiles;  // -1: no more items
+  int head;
+  int64_t lse_at;
+};
+
+template <class C>
+struct alignas(1024) Shared {
+  struct Stage {
+    int8_t k[kTileKeys * C::kHeadDim];
+    uint8_t v[(C::kHeadDimV + 8) * kTileKeys];  // the last eight rows are ones
+  } stage[C::kStages];
+  int8_t q[C::kRows * C::kHeadDim];
+  float4 master[C::kSharedMaster ? C::kHeadDimV / 8 : 1][C::kSharedMaster ? C::kGroups * 128 : 1];
+  float k_scale[C::kStages][4];
+  float q_scale[C::kRows / 2];
+  float v_scale[2][C::kHeadDimV];
+  float v_offset[2][C::kHeadDimV];
+  Item item[2];  // two slots, as of v_scale: the next is filled while one is worked on
+  uint64_t full[C::kStages], empty[C::kStages], q_full, q_empty;
+};
+
+// Scores arrive as integers added to kMagic, the bits of a float, so that they are floats without a
+// conversion. Linear codes: the result of the multiply-add is a denormal, whose bits are the
+// rounded code. Both: `unit` in codes (eighths of an octave) per score.
+template <PMode kMode>
+struct Scores;
+
+template <>
+struct Scores<PMode::kLinear> {
+  static constexpr int32_t kMagic = 0x0DC00000;  // 1.5 * 2^-100: one integer step is 2^-123
+  static constexpr float kUnit = 1.0f / (1 << 26);
+  // Rounded to 22 fraction bits, so that 1.5 * 2^23 * unit is an integer. At least one step: a
+  // masked score must stay below every other.
+  static __device__ float unit(float q_unit, float k_scale) {
+    return fmaxf(__fmaf_rn(q_unit, k_scale, 3.0f * kUnit) - 3.0f * kUnit, kUnit / (1 << 22));
+  }
+  static __device__ float constant(float unit, float reference) {
+    return __fmaf_rn(-__int_as_float(kMagic), unit, reference * -__int_as_float(8));
+  }
+  static __device__ float at(int32_t score, float unit, float constant) {
+    return __fmaf_rn(__int_as_float(score), unit, constant);
+  }
+  static __device__ float code(float x) { return x * 0x1p100f * 0x1p49f; }
+  static __device__ bool above(float x, int code) { return __float_as_int(x) > code; }
+  static __device__ bool below(float x, int code) { return __float_as_int(x) < code; }
+  static __device__ uint32_t pack(float x0, float x1, float x2, float x3) {
+    uint32_t packed;
+    asm("{\n.reg .b32 t;\n"
+        "cvt.pack.sat.u8.s32.b32 t, %4, %3, 0;\n"
+        "cvt.pack.sat.u8.s32.b32 %0, %2, %1, t;\n}\n"
+        : "=r"(packed)
+        : "r"(__float_as_int(x0)), "r"(__float_as_int(x1)), "r"(__float_as_int(x2)),
+          "r"(__float_as_int(x3)));
+    return packed;
+  }
+};
+
+template <>
+struct Scores<PMode::kExp2> {
+  static constexpr int32_t kMagic = 0x4B400000;  // 1.5 * 2^23
+  static constexpr float kUnit = 0.125f;
+  static __device__ float unit(float q_unit, float k_scale) {
+    return fmaxf(__fmul_rn(q_unit, k_scale), 0x1p-60f);
+  }
+  static __device__ float constant(float unit, float reference) {
+    return __fmaf_rn(-__int_as_float(kMagic), unit, -7.0f - reference);
+  }
+  static __device__ float at(int32_t score, float unit, float constant) {
+    return __fmaf_rn(__int_as_float(score), unit, constant);
+  }
+  static __device__ float code(float x) { return 8.0f * (x + 7.0f); }
+  static __device__ bool above(float x, int code) { return x > 0.125f * code - 7.0f; }
+  static __device__ bool below(float x, int code) { return x < 0.125f * code - 7.0f; }
+  static __device__ float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ uint32_t pack(float x0, float x1, float x2, float x3) {
+    uint32_t packed;
+    asm("{\n.reg .b16 lo, hi;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 lo, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 hi, %4, %3;\n"
+        "mov.b32 %0, {lo, hi};\n}\n"
+        : "=r"(packed)
+        : "f"(exp2(x0)), "f"(exp2(x1)), "f"(exp2(x2)), "f"(exp2(x3)));
+    return packed;
+  }
+};
+constexpr int32_t kMasked = static_cast<int32_t>(0xFF000000u);  // -2^127
+
+// One query row's reference R, in octaves: P = 2^(score - R - 7).
+struct Reference {
+  float now;
+  float highest;
+
+  // Moves so that `lead`, the row's largest code, lands at or just below kReferenceTop. Returns the
+  // factor on what was summed before.
+  __device__ float move(float lead, bool first) {
+    const bool seen = lead > -1e30f;
+    const bool outside = first || lead > kMaxCode || lead < kReferenceLow;
+    const float before = now;
+    if (seen && outside) {
+      const float target = now + ceilf((lead - kReferenceTop) * 0.125f);
+      now = first ? target : fmaxf(target, highest - kReferenceSpan);
+      highest = first ? now : fmaxf(highest, now);
+    }
+    return exp2f(fminf(fmaxf(before - now, -126.0f), 126.0f));
+  }
+};
+
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+// Heads whose K and V of this sequence should stay in L2 together.
+__device__ inline int heads_together(int kv_len, int head_bytes, int num_kv_heads) {
+  const int64_t bytes = static_cast<int64_t>(max(kv_len, 1)) * head_bytes;
+  return static_cast<int>(min(max(kL2Bytes / bytes, int64_t{1}), int64_t{num_kv_heads}));
+}
+
+// Longest sequences first; equal ones in their own order. One CTA.
+__global__ void plan_kernel(AttentionParams p, int tile_rows, int first_free, Plan* plan) {
+  int* order = plan_order(plan);
+  int* end = order + p.batch;
+  for (int i = threadIdx.x; i < p.batch; i += blockDim.x) {
+    const int len = p.cu_seqlens_kv[i + 1] - p.cu_seqlens_kv[i];
+    int rank = 0;
+    for (int j = 0; j < p.batch; ++j) {
+      const int other = p.cu_seqlens_kv[j + 1] - p.cu_seqlens_kv[j];
+      rank += other > len || (other == len && j < i);
+    }
+    order[rank] = i;
+    end[rank] =
+        (p.cu_seqlens_q[i + 1] - p.cu_seqlens_q[i] + tile_rows - 1) / tile_rows * p.num_qo_heads;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int sum = 0;
+    for (int i = 0; i < p.batch; ++i) end[i] = sum += end[i];
+    plan->next = first_free;
+    plan->items = sum;
+  }
+}
+
+template <class C>
+__device__ void produce(Shared<C>& shared, const Args& args) {
+  const AttentionParams& p = args.params;
+  const int lane = threadIdx.x % 32;
+  const int* order = plan_order(args.plan);
+  const int* end = order + p.batch;
+  const int items = args.plan->items;
+  const int group_size = p.num_qo_heads / p.num_kv_heads;
+  const int q_groups = p.layout.q_groups.groups_per_block;
+  const int k_groups = p.layout.k_groups.groups_per_block;
+  uint32_t phases = 0;
+  int index = blockIdx.x;
+  for (uint32_t turn = 0;; ++turn) {
+    const bool live = index < items;
+    int claimed = 0;
+    if (live && lane == 0) claimed = atomicAdd(&args.plan->next, 1);
+    if (!live) {
+      barrier_wait(&shared.q_empty, (turn & 1) ^ 1);
+      if (lane == 0) {
+        shared.item[turn & 1].kv_tiles = -1;
+        barrier_arrive_expect(&shared.q_full, 0);
+      }
+      barrier_arrive_after_copies(&shared.q_full);
+      return;
+    }
+    int low = 0;
+    for (int high = p.batch - 1; low < high;) {
+      const int middle = (low + high) / 2;
+      if (end[middle] > index) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    const int sequence = order[low];
+    const int q_start = p.cu_seqlens_q[sequence];
+    const int q_len = p.cu_seqlens_q[sequence + 1] - q_start;
+    const int kv_start = p.cu_seqlens_kv[sequence];
+    const int kv_len = p.cu_seqlens_kv[sequence + 1] - kv_start;
+    const int tiles = (q_len + C::kRows - 1) / C::kRows;
+    const int section_heads =
+        group_size * heads_together(kv_len, C::kHeadDim + C::kHeadDimV, p.num_kv_heads);
+    int rest = index - (low ? end[low - 1] : 0);
+    const int section = rest / (tiles * section_heads);
+    rest -= section * tiles * section_heads;
+    const int heads_here = min(section_heads, p.num_qo_heads - section * section_heads);
+    const int head = section * section_heads + rest % heads_here;
+    const int tile = tiles - 1 - rest / heads_here;  // causal: the longest first
+    const int kv_head = head / group_size;
+    const int tile_row = tile * C::kRows;
+    const int rows = min(C::kRows, q_len - tile_row);
+    const int shift = p.mask == Mask::kFull                ? kUnbounded
+                      : p.mask == Mask::kCausalBottomRight ? kv_len - q_len
+                                                           : 0;
+    const int keys = max(0, min(kv_len, tile_row + rows + shift));
+    const int kv_tiles = (keys + kTileKeys - 1) / kTileKeys;
+
+    barrier_wait(&shared.q_empty, (turn & 1) ^ 1);
+    const int slot = turn & 1;
+    const int64_t q_block = first_block(q_start, sequence, kQueryBlock) + tile_row / kQueryBlock;
+    const float* q_scales = p.q_scales + head * args.q_scale_rows + q_block * q_groups;
+    for (int i = lane; i < C::kRows / kQueryBlock * q_groups; i += 32) {
+      copy_float_async(&shared.q_scale[i], q_scales + i, i / q_groups * kQueryBlock < rows);
+    }
+    const int64_t v_channels =
+        (static_cast<int64_t>(sequence) * p.num_kv_heads + kv_head) * C::kHeadDimV;
+    const float* v_offset = p.v_offset ? p.v_offset : p.v_scales;
+    for (int i = lane; i < C::kHeadDimV; i += 32) {
+      copy_float_async(&shared.v_scale[slot][i], p.v_scales + v_channels + i, true);
+      copy_float_async(&shared.v_offset[slot][i], v_offset + v_channels + i, p.v_offset != nullptr);
+    }
+    if (lane == 0) {
+      shared.item[slot] = {
+          int64_t{q_start} + tile_row,          rows, tile_row + shift + 1, kv_len, kv_tiles, head,
+          head * p.total_q + q_start + tile_row};
+      barrier_arrive_expect(&shared.q_full, C::kRows * C::kHeadDim);
+      tma_load_3d(shared.q, args.q_map, &shared.q_full, 0, head, q_start + tile_row);
+    }
+    barrier_arrive_after_copies(&shared.q_full);
+
+    const int64_t kv_block = first_block(kv_start, sequence, kTileKeys);
+    const float* k_scales = p.k_scales + kv_head * args.k_scale_rows + kv_block * k_groups;
+    for (int t = 0, s = 0; t < kv_tiles; ++t, s = s + 1 == C::kStages ? 0 : s + 1) {
+      barrier_wait(&shared.empty[s], ((phases >> s) & 1) ^ 1);
+      phases ^= 1u << s;
+      if (lane < 4) {
+        copy_float_async(&shared.k_scale[s][lane],
+                         k_scales + t * k_groups + (k_groups == 4 ? lane : 0), true);
+        barrier_arrive_after_copies(&shared.full[s]);
+      }
+      if (lane == 0) {
+        barrier_arrive_expect(&shared.full[s], kTileKeys * (C::kHeadDim + C::kHeadDimV));
+        tma_load_3d(shared.stage[s].k, args.k_map, &shared.full[s], 0, kv_head,
+                    kv_start + t * kTileKeys);
+        tma_load_3d(shared.stage[s].v, args.v_map, &shared.full[s], 0, 0,
+                    static_cast<int>((kv_block + t) * p.num_kv_heads + kv_head));
+      }
+    }
+    index = __shfl_sync(~0u, claimed, 0);
+  }
+}
+
+// The compiler would move these below the products that overwrite their operands, and then copy all
+// accumulators: volatile statements on the same registers stay where they are.
+__device__ inline void add_in_place(float& x, float y) {
+  asm volatile("add.f32 %0, %0, %1;\n" : "+f"(x) : "f"(y));
+}
+__device__ inline void scale_in_place(float& x, float y) {
+  asm volatile("mul.f32 %0, %0, %1;\n" : "+f"(x) : "f"(y));
+}
+// x = (x + y * take) * factor
+__device__ inline void take_in_place(float& x, float y, float take, float factor) {
+  asm volatile("fma.rn.f32 %0, %1, %2, %0;\nmul.f32 %0, %0, %3;\n"
+               : "+f"(x)
+               : "f"(y), "f"(take), "f"(factor));
+}
+
+// fp32 copy of O and of the row sums.
+template <class C>
+struct Master {
+  static constexpr int kOutputs = C::kHeadDimV / 2;
+  float o[C::kSharedMaster ? 1 : kOutputs];
+  float sum[2];
+  float4* slot;  // kSharedMaster: this thread's, C::kGroups * 128 apart
+
+  __device__ void clear() {
+    sum[0] = sum[1] = 0.0f;
+    if constexpr (C::kSharedMaster) {
+#pragma unroll
+      for (int i = 0; i < kOutputs / 4; ++i) slot[i * C::kGroups * 128] = {};
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
+    }
+  }
+  __device__ void add(const float (&part)[kOutputs + 4]) {
+    add_in_place(sum[0], part[kOutputs]);
+    add_in_place(sum[1], part[kOutputs + 2]);
+    if constexpr (C::kSharedMaster) {
+#pragma unroll
+      for (int i = 0; i < kOutputs / 4; ++i) {
+        float4 x = slot[i * C::kGroups * 128];
+        x.x += part[4 * i];
+        x.y += part[4 * i + 1];
+        x.z += part[4 * i + 2];
+        x.w += part[4 * i + 3];
+        slot[i * C::kGroups * 128] = x;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) add_in_place(o[i], part[i]);
+    }
+  }
+  // A row whose factor is not 1 takes what was summed in `part` since the last promotion, and scales.
+  __device__ void rebase(float (&part)[kOutputs + 4], const float (&factor)[2]) {
+    const float keep[2] = {factor[0] == 1.0f ? 1.0f : 0.0f, factor[1] == 1.0f ? 1.0f : 0.0f};
+    const float take[2] = {1.0f - keep[0], 1.0f - keep[1]};
+#pragma unroll
+    for (int i = 0; i < kOutputs + 4; ++i) {
+      const int row = i / 2 % 2;
+      if (i >= kOutputs) {
+        if (i % 2 == 0) take_in_place(sum[row], part[i], take[row], factor[row]);
+      } else if constexpr (C::kSharedMaster) {
+        float* x = reinterpret_cast<float*>(&slot[i / 4 * C::kGroups * 128]) + i % 4;
+        *x = __fmaf_rn(part[i], take[row], *x) * factor[row];
+      } else {
+        take_in_place(o[i], part[i], take[row], factor[row]);
+      }
+      scale_in_place(part[i], keep[row]);
+    }
+  }
+  __device__ float at(int i) const {
+    if constexpr (C::kSharedMaster) {
+      return reinterpret_cast<const float*>(&slot[i / 4 * C::kGroups * 128])[i % 4];
+    } else {
+      return o[i];
+    }
+  }
+};
+
+// words[k] of lane t becomes words[t] of lane k, in every group of four lanes.
+__device__ inline void quad_transpose(uint32_t (&w)[4], int lane) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool upper = lane & bit;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (k & bit) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, upper ? w[k] : w[k + bit], bit);
+      (upper ? w[k] : w[k + bit]) = got;
+    }
+  }
+}
+
+__device__ inline uint32_t pack_output(DType type, float x, float y) {
+  if (type == DType::kBf16) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(x, y);
+    return reinterpret_cast<const uint32_t&>(both);
+  }
+  const __half2 both = __floats2half2_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(both);
+}
+
+template <class C>
+__device__ void write_output(const Args& args, const Item& item, const Shared<C>& shared, int slot,
+                             int row, const Master<C>& master, const Reference (&reference)[2]) {
+  const AttentionParams& p = args.params;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = master.sum[r];
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    const float keep = sum > 0.0f ? 1.0f : 0.0f;
+    const bool live = row + 8 * r < item.rows;
+    char* out = static_cast<char*>(p.o) +
+                2 * ((item.q_row + row + 8 * r) * p.o_token_stride + item.head * p.o_head_stride);
+#pragma unroll
+    for (int block = 0; block < C::kHeadDimV / 32; ++block) {
+      uint32_t words[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = block * 4 + k;
+        const float2 scale =
+            *reinterpret_cast<const float2*>(&shared.v_scale[slot][i * 8 + lane % 4 * 2]);
+        const float2 offset =
+            *reinterpret_cast<const float2*>(&shared.v_offset[slot][i * 8 + lane % 4 * 2]);
+        words[k] = pack_output(
+            p.o_dtype, __fmaf_rn(master.at(4 * i + 2 * r) * inverse, scale.x, offset.x * keep),
+            __fmaf_rn(master.at(4 * i + 2 * r + 1) * inverse, scale.y, offset.y * keep));
+      }
+      quad_transpose(words, lane);
+      const int channel = block * 32 + lane % 4 * 8;
+      if (live && channel < p.head_dim_v) {
+        *reinterpret_cast<uint4*>(out + 2 * channel) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+    if (p.lse && live && lane % 4 == 0) {
+      const int64_t at = item.lse_at + row + 8 * r;
+      const float bias = C::kMode == PMode::kLinear ? kLinearSumBias : 0.0f;
+      const float smooth = p.lse_dot ? p.sm_scale * p.lse_dot[at] : 0.0f;
+      p.lse[at] =
+          sum > 0.0f ? logf(sum) + kLn2 * (reference[r].now + 7.0f) - bias + smooth : -INFINITY;
+    }
+  }
+}
+
+template <class C>
+__device__ void consume(Shared<C>& shared, const Args& args) {
+  using S = Scores<C::kMode>;
+  constexpr int kHalves = 2 * C::kStages;
+  constexpr int kSteps = C::kHeadDim / 32;
+  constexpr int kOutputs = C::kHeadDimV / 2;
+  const AttentionParams& p = args.params;
+  const int lane = threadIdx.x % 32;
+  const int group_row = (threadIdx.x / 128 - 1) * 64;
+  const int row = group_row + threadIdx.x / 32 % 4 * 16 + lane / 4;  // and row + 8
+  const int q_scale_at = row / 16 * p.layout.q_groups.groups_per_block +
+                         group_in_block(p.layout.q_groups.pattern, row % 16);
+  Master<C> master;
+  if constexpr (C::kSharedMaster) master.slot = &shared.master[0][threadIdx.x - 128];
+  uint32_t phases = 0;
+
+  const uint64_t k_desc = wgmma_descriptor<C::kHeadDim>(shared_address(shared.stage[0].k));
+  const uint64_t v_desc = wgmma_descriptor<128>(shared_address(shared.stage[0].v));
+  constexpr int kStageStep = sizeof(typename Shared<C>::Stage) / 16;
+
+  for (uint32_t turn = 0;; ++turn) {
+    barrier_wait(&shared.q_full, turn & 1);
+    const Item& item = shared.item[turn & 1];
+    const int kv_tiles = item.kv_tiles;
+    if (kv_tiles < 0) return;
+    uint32_t q[kSteps][4];
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const int r = row + i % 2 * 8;
+      const int chunk = i / 4 * 2 + i / 2 % 2;
+      const int swizzled = C::kHeadDim == 128 ? chunk ^ (r & 7) : chunk ^ (r / 2 & 3);
+      q[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(
+          &shared.q[r * C::kHeadDim + swizzled * 16 + lane % 4 * 4]);
+    }
+    const float q_unit = __fmul_rn(shared.q_scale[q_scale_at], args.log2_scale) * S::kUnit;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.q_empty);
+
+    const int last_row = min(group_row + 63, item.rows - 1);
+    const int keys =
+        last_row < group_row ? 0 : max(0, min(item.kv_len, item.keys_of_first_row + last_row));
+    const int keys_unmasked = min(item.kv_len, item.keys_of_first_row + group_row);
+    const int halves = (keys + 63) / 64;
+    const int limit[2] = {min(item.kv_len, item.keys_of_first_row + row),
+                          min(item.kv_len, item.keys_of_first_row + row + 8)};
+    Reference reference[2] = {};
+    master.clear();
+
+    if (halves > 0) {
+      int32_t scores[32];
+      uint32_t probabilities[2][2][4];
+      float part[kOutputs + 4];
+      float unit = 0.0f, constant[2] = {}, k_scale = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kOutputs + 4; ++i) part[i] = 0.0f;
+
+      auto start_scores = [&](uint64_t desc) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) scores[i] = S::kMagic;
+        wgmma_qk(scores, q, desc);
+      };
+      auto take_stage = [&](int s) {
+        barrier_wait(&shared.full[s], (phases >> s) & 1);
+        phases ^= 1u << s;
+        k_scale = shared.k_scale[s][lane % 4];
+      };
+      auto release_stage = [&](int s) {
+        if (lane == 0) barrier_arrive(&shared.empty[s]);
+      };
+      auto new_scales = [&] {
+        unit = S::unit(q_unit, k_scale);
+        constant[0] = S::constant(unit, reference[0].now);
+        constant[1] = S::constant(unit, reference[1].now);
+      };
+      auto mask = [&](int half) {
+        if (half * 64 + 64 <= keys_unmasked) return;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          const int key = half * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+          if (key >= limit[i / 2 % 2]) scores[i] = kMasked;
+        }
+      };
+      auto lead = [&](int r) {
+        int32_t most = max(scores[2 * r], scores[2 * r + 1]);
+#pragma unroll
+        for (int i = 1; i < 8; ++i) {
+          most = __vimax3_s32(most, scores[4 * i + 2 * r], scores[4 * i + 2 * r + 1]);
+        }
+        return S::at(most, unit, constant[r]);
+      };
+      auto make_codes = [&](uint32_t(&codes)[2][4]) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int r = i % 2, at = i / 2 * 8 + 2 * r;
+          codes[i / 4][i % 4] = S::pack(
+              S::at(scores[at], unit, constant[r]), S::at(scores[at + 1], unit, constant[r]),
+              S::at(scores[at + 4], unit, constant[r]), S::at(scores[at + 5], unit, constant[r]));
+        }
+      };
+
+      take_stage(0);
+      start_scores(k_desc);
+      wgmma_wait<0>(scores);
+      new_scales();
+      mask(0);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) reference[r].move(quad_max(S::code(lead(r))), true);
+      new_scales();
+      make_codes(probabilities[0]);
+
+      int half = 0;  // whose codes are ready
+      for (bool more = halves > 1; more;) {
+#pragma unroll
+        for (int at = 0; at < kHalves; ++at) {
+          if (half + 1 == halves) {
+            more = false;
+            break;
+          }
+          const int next = (at + 1) % kHalves;
+          const int next_stage = next / 2;
+          if (next % 2 == 0) take_stage(next_stage);
+          start_scores(k_desc + next_stage * kStageStep + next % 2 * (64 * C::kHeadDim / 16));
+          if (at % C::kPromoteHalves == 0) master.add(part);
+          wgmma_pv(part, probabilities[at % 2], v_desc + at / 2 * kStageStep + at % 2 * 4,
+                       at % C::kPromoteHalves != 0);
+          wgmma_wait<C::kOverlap ? 1 : 0>(scores);
+          if (next % 2 == 0) new_scales();
+          ++half;
+          mask(half);
+          const float most[2] = {lead(0), lead(1)};
+          make_codes(probabilities[next % 2]);
+          const bool outside = S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
+                               S::below(most[0], kReferenceLow) || S::below(most[1], kReferenceLow);
+          wgmma_wait<0>(part);
+          if (at % 2 == 1) release_stage(at / 2);
+          if (__any_sync(~0u, outside)) {
+            const float factor[2] = {reference[0].move(quad_max(S::code(most[0])), false),
+                                     reference[1].move(quad_max(S::code(most[1])), false)};
+            master.rebase(part, factor);
+            new_scales();
+            make_codes(probabilities[next % 2]);
+          }
+        }
+      }
+      const int at = half % kHalves;
+      if (at % C::kPromoteHalves == 0) master.add(part);
+      const uint64_t desc = v_desc + at / 2 * kStageStep + at % 2 * 4;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (at % 2) probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
+      }
+      wgmma_pv(part, probabilities[0], desc, at % C::kPromoteHalves != 0);
+      wgmma_wait<0>(part);
+      release_stage(at / 2);
+      master.add(part);
+    }
+    for (int t = (halves + 1) / 2; t < kv_tiles; ++t) {
+      const int s = t % C::kStages;
+      barrier_wait(&shared.full[s], (phases >> s) & 1);
+      phases ^= 1u << s;
+      if (lane == 0) barrier_arrive(&shared.empty[s]);
+    }
+    write_output<C>(args, item, shared, turn & 1, row, master, reference);
+  }
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    sage_sm90_kernel(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < C::kStages; ++s) {
+      barrier_init(&shared.full[s], 1 + 4);
+      barrier_init(&shared.empty[s], C::kGroups * 4);
+    }
+    barrier_init(&shared.q_full, 1 + 32);
+    barrier_init(&shared.q_empty, C::kGroups * 4);
+  }
+  for (int i = threadIdx.x; i < C::kStages * 8 * kTileKeys / 4; i += C::kThreads) {
+    constexpr int kWords = 8 * kTileKeys / 4;
+    reinterpret_cast<uint32_t*>(&shared.stage[i / kWords].v[C::kHeadDimV * kTileKeys])[i % kWords] =
+        0x38383838;  // 1.0
+  }
+  fence_async_proxy();
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    registers_decrease<C::kProducerRegisters>();
+    if (threadIdx.x < 32) {
+      if (threadIdx.x == 0) {
+        tma_prefetch_map(args.q_map);
+        tma_prefetch_map(args.k_map);
+        tma_prefetch_map(args.v_map);
+      }
+      produce<C>(shared, args);
+    }
+  } else {
+    registers_increase<C::kConsumerRegisters>();
+    consume<C>(shared, args);
+  }
+}
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled encode_function() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                       cudaEnableDefault, &found) != cudaSuccess) {
+    return nullptr;
+  }
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
+// A [z][y][x] byte tensor without gaps, read in boxes whose rows are swizzled over box_x bytes.
+bool encode(EncodeTiled function, CUtensorMap* map, const void* data, int64_t x, int64_t y,
+            int64_t z, int box_x, int box_y, int box_z) {
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(x), static_cast<cuuint64_t>(y),
+                               static_cast<cuuint64_t>(std::max<int64_t>(z, 1))};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(x), static_cast<cuuint64_t>(x * y)};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(box_x), static_cast<cuuint32_t>(box_y),
+                             static_cast<cuuint32_t>(box_z)};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  return function(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, const_cast<void*>(data), sizes, strides,
+                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  box_x == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <class C>
+Status launch(const AttentionParams& p, Stream stream) {
+  const EncodeTiled function = encode_function();
+  if (!function) return {StatusCode::kCudaError, "the driver has no cuTensorMapEncodeTiled"};
+  Args args = {};
+  args.params = p;
+  args.plan = static_cast<Plan*>(p.workspace);
+  args.log2_scale = static_cast<float>(double{p.sm_scale} * 8.0 * 1.4426950408889634);
+  args.q_scale_rows = scale_rows(p.layout.q_groups, p.total_q, p.batch);
+  args.k_scale_rows = scale_rows(p.layout.k_groups, p.total_kv, p.batch);
+  // Without keys nothing is read; the descriptors still need an address.
+  const void* k = p.total_kv ? p.k_codes : p.workspace;
+  const void* v = p.total_kv ? p.v_codes : p.workspace;
+  const int64_t tiles = block_count(p.total_kv, p.batch, kTileKeys);
+  if (!encode(function, &args.q_map, p.q_codes, C::kHeadDim, p.num_qo_heads, p.total_q, C::kHeadDim,
+              1, C::kRows) ||
+      !encode(function, &args.k_map, k, C::kHeadDim, p.num_kv_heads, p.total_kv, C::kHeadDim, 1,
+              kTileKeys) ||
+      !encode(function, &args.v_map, v, kTileKeys, C::kHeadDimV, tiles * p.num_kv_heads, kTileKeys,
+              C::kHeadDimV, 1)) {
+    return {StatusCode::kInvalidArgument, "the operands cannot be described to the copy engine"};
+  }
+  int device = 0, processors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  const int64_t most_items = (p.total_q / C::kRows + p.batch) * p.num_qo_heads;
+  const int ctas = static_cast<int>(std::min<int64_t>(processors, most_items));
+  if (cudaFuncSetAttribute(sage_sm90_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           sizeof(Shared<C>)) != cudaSuccess) {
+    return {StatusCode::kCudaError, "not enough shared memory per CTA"};
+  }
+  plan_kernel<<<1, std::min(1024, (p.batch + 31) / 32 * 32), 0, stream>>>(p, C::kRows, ctas,
+                                                                          args.plan);
+  sage_sm90_kernel<C><<<ctas, C::kThreads, sizeof(Shared<C>), stream>>>(args);
+  if (cudaGetLastError() != cudaSuccess) return {StatusCode::kCudaError, "launch failed"};
+  return {};
+}
+
+}  // namespace
+
+Status launch_sage_sm90(const AttentionParams& p, Stream stream) {
+  const Status status = check_sage_sm90(p);
+  if (!status.ok() || p.total_q == 0 || p.batch == 0) return status;
+  return launch<VARIANT>(p, stream);
+}
+
+}  // namespace sage

@@ -69,6 +69,7 @@ struct alignas(1024) Shared {
   float v_scale[2][C::kHeadDimV];
   float v_offset[2][C::kHeadDimV];
   Item item[2];  // two slots, as of v_scale: the next is filled while one is worked on
+  uint32_t never;
   uint64_t full[C::kStages], empty[C::kStages], q_full, q_empty;
 };
 
@@ -265,8 +266,9 @@ __device__ void produce(Shared<C>& shared, const Args& args) {
         (static_cast<int64_t>(sequence) * p.num_kv_heads + kv_head) * C::kHeadDimV;
     const float* v_offset = p.v_offset ? p.v_offset : p.v_scales;
     for (int i = lane; i < C::kHeadDimV; i += 32) {
-      copy_float_async(&shared.v_scale[slot][i], p.v_scales + v_channels + i, true);
-      copy_float_async(&shared.v_offset[slot][i], v_offset + v_channels + i, p.v_offset != nullptr);
+      copy_float_async(&shared.v_scale[slot][i], p.v_scales + v_channels + i, kv_len > 0);
+      copy_float_async(&shared.v_offset[slot][i], v_offset + v_channels + i,
+                       kv_len > 0 && p.v_offset);
     }
     if (lane == 0) {
       shared.item[slot] = {
@@ -339,10 +341,10 @@ struct Master {
 #pragma unroll
       for (int i = 0; i < kOutputs / 4; ++i) {
         float4 x = slot[i * C::kGroups * 128];
-        x.x += part[4 * i];
-        x.y += part[4 * i + 1];
-        x.z += part[4 * i + 2];
-        x.w += part[4 * i + 3];
+        add_in_place(x.x, part[4 * i]);
+        add_in_place(x.y, part[4 * i + 1]);
+        add_in_place(x.z, part[4 * i + 2]);
+        add_in_place(x.w, part[4 * i + 3]);
         slot[i * C::kGroups * 128] = x;
       }
     } else {
@@ -350,23 +352,31 @@ struct Master {
       for (int i = 0; i < kOutputs; ++i) add_in_place(o[i], part[i]);
     }
   }
-  // A row whose factor is not 1 takes what was summed in `part` since the last promotion, and scales.
+  // A row whose factor is not 1 takes what was summed in `part` since the last promotion, and
+  // scales.
   __device__ void rebase(float (&part)[kOutputs + 4], const float (&factor)[2]) {
     const float keep[2] = {factor[0] == 1.0f ? 1.0f : 0.0f, factor[1] == 1.0f ? 1.0f : 0.0f};
     const float take[2] = {1.0f - keep[0], 1.0f - keep[1]};
+    take_in_place(sum[0], part[kOutputs], take[0], factor[0]);
+    take_in_place(sum[1], part[kOutputs + 2], take[1], factor[1]);
 #pragma unroll
-    for (int i = 0; i < kOutputs + 4; ++i) {
-      const int row = i / 2 % 2;
-      if (i >= kOutputs) {
-        if (i % 2 == 0) take_in_place(sum[row], part[i], take[row], factor[row]);
-      } else if constexpr (C::kSharedMaster) {
-        float* x = reinterpret_cast<float*>(&slot[i / 4 * C::kGroups * 128]) + i % 4;
-        *x = __fmaf_rn(part[i], take[row], *x) * factor[row];
+    for (int i = 0; i < kOutputs / 4; ++i) {
+      if constexpr (C::kSharedMaster) {
+        float4 x = slot[i * C::kGroups * 128];
+        take_in_place(x.x, part[4 * i], take[0], factor[0]);
+        take_in_place(x.y, part[4 * i + 1], take[0], factor[0]);
+        take_in_place(x.z, part[4 * i + 2], take[1], factor[1]);
+        take_in_place(x.w, part[4 * i + 3], take[1], factor[1]);
+        slot[i * C::kGroups * 128] = x;
       } else {
-        take_in_place(o[i], part[i], take[row], factor[row]);
+        take_in_place(o[4 * i], part[4 * i], take[0], factor[0]);
+        take_in_place(o[4 * i + 1], part[4 * i + 1], take[0], factor[0]);
+        take_in_place(o[4 * i + 2], part[4 * i + 2], take[1], factor[1]);
+        take_in_place(o[4 * i + 3], part[4 * i + 3], take[1], factor[1]);
       }
-      scale_in_place(part[i], keep[row]);
     }
+#pragma unroll
+    for (int i = 0; i < kOutputs + 4; ++i) scale_in_place(part[i], keep[i / 2 % 2]);
   }
   __device__ float at(int i) const {
     if constexpr (C::kSharedMaster) {
@@ -444,6 +454,18 @@ __device__ void write_output(const Args& args, const Item& item, const Shared<C>
   }
 }
 
+// The compiler would move a wait for the tensor core above the arithmetic that should hide it. A
+// side effect that needs the result stays in order. It happens only when codes are out of range,
+// which discards them.
+__device__ inline void finish_before(uint32_t* never, const uint32_t (&codes)[2][4]) {
+  const uint32_t all = codes[0][0] & codes[0][1] & codes[0][2] & codes[0][3] & codes[1][0] &
+                       codes[1][1] & codes[1][2] & codes[1][3];
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.u32 p, %0, -1;\n@p st.shared.u32 [%1], %0;\n}\n" ::"r"(all),
+      "r"(shared_address(never))
+      : "memory");
+}
+
 template <class C>
 __device__ void consume(Shared<C>& shared, const Args& args) {
   using S = Scores<C::kMode>;
@@ -460,8 +482,8 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
   if constexpr (C::kSharedMaster) master.slot = &shared.master[0][threadIdx.x - 128];
   uint32_t phases = 0;
 
-  const uint64_t k_desc = wgmma_descriptor<C::kHeadDim>(shared_address(shared.stage[0].k));
-  const uint64_t v_desc = wgmma_descriptor<128>(shared_address(shared.stage[0].v));
+  const uint32_t k_at = wgmma_address(shared_address(shared.stage[0].k));
+  const uint32_t v_at = wgmma_address(shared_address(shared.stage[0].v));
   constexpr int kStageStep = sizeof(typename Shared<C>::Stage) / 16;
 
   for (uint32_t turn = 0;; ++turn) {
@@ -500,10 +522,10 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
 #pragma unroll
       for (int i = 0; i < kOutputs + 4; ++i) part[i] = 0.0f;
 
-      auto start_scores = [&](uint64_t desc) {
+      auto start_scores = [&](uint32_t keys_at) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) scores[i] = S::kMagic;
-        wgmma_qk(scores, q, desc);
+        wgmma_qk(scores, q, keys_at);
       };
       auto take_stage = [&](int s) {
         barrier_wait(&shared.full[s], (phases >> s) & 1);
@@ -527,11 +549,11 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         }
       };
       auto lead = [&](int r) {
-        int32_t most = max(scores[2 * r], scores[2 * r + 1]);
-#pragma unroll
-        for (int i = 1; i < 8; ++i) {
-          most = __vimax3_s32(most, scores[4 * i + 2 * r], scores[4 * i + 2 * r + 1]);
-        }
+        const int32_t* x = &scores[2 * r];
+        int32_t most = __vimax3_s32(x[0], x[1], x[4]), other = __vimax3_s32(x[5], x[8], x[9]);
+        most = __vimax3_s32(most, x[12], x[13]), other = __vimax3_s32(other, x[16], x[17]);
+        most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
+        most = __vimax3_s32(most, x[28], x[29]), most = max(most, other);
         return S::at(most, unit, constant[r]);
       };
       auto make_codes = [&](uint32_t(&codes)[2][4]) {
@@ -545,7 +567,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       };
 
       take_stage(0);
-      start_scores(k_desc);
+      start_scores(k_at);
       wgmma_wait<0>(scores);
       new_scales();
       mask(0);
@@ -565,10 +587,10 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
           const int next = (at + 1) % kHalves;
           const int next_stage = next / 2;
           if (next % 2 == 0) take_stage(next_stage);
-          start_scores(k_desc + next_stage * kStageStep + next % 2 * (64 * C::kHeadDim / 16));
+          start_scores(k_at + next_stage * kStageStep + next % 2 * (64 * C::kHeadDim / 16));
           if (at % C::kPromoteHalves == 0) master.add(part);
-          wgmma_pv(part, probabilities[at % 2], v_desc + at / 2 * kStageStep + at % 2 * 4,
-                       at % C::kPromoteHalves != 0);
+          wgmma_pv(part, probabilities[at % 2], v_at + at / 2 * kStageStep + at % 2 * 4,
+                   at % C::kPromoteHalves != 0);
           wgmma_wait<C::kOverlap ? 1 : 0>(scores);
           if (next % 2 == 0) new_scales();
           ++half;
@@ -577,6 +599,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
           make_codes(probabilities[next % 2]);
           const bool outside = S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
                                S::below(most[0], kReferenceLow) || S::below(most[1], kReferenceLow);
+          if constexpr (C::kOverlap) finish_before(&shared.never, probabilities[next % 2]);
           wgmma_wait<0>(part);
           if (at % 2 == 1) release_stage(at / 2);
           if (__any_sync(~0u, outside)) {
@@ -590,12 +613,12 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       }
       const int at = half % kHalves;
       if (at % C::kPromoteHalves == 0) master.add(part);
-      const uint64_t desc = v_desc + at / 2 * kStageStep + at % 2 * 4;
+      const uint32_t values_at = v_at + at / 2 * kStageStep + at % 2 * 4;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (at % 2) probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
       }
-      wgmma_pv(part, probabilities[0], desc, at % C::kPromoteHalves != 0);
+      wgmma_pv(part, probabilities[0], values_at, at % C::kPromoteHalves != 0);
       wgmma_wait<0>(part);
       release_stage(at / 2);
       master.add(part);

@@ -5,14 +5,14 @@
 
 namespace sage::device {
 
-// B stored with K innermost in rows of kRowBytes (64 or 128), swizzled over that width, in groups
-// of eight rows. `address` is a shared-memory address; adding bytes >> 4 to the result moves it.
-template <int kRowBytes>
-__device__ inline uint64_t wgmma_descriptor(uint32_t address) {
-  static_assert(kRowBytes == 64 || kRowBytes == 128);
-  constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : 2;
-  constexpr uint64_t kGroupStride = kRowBytes * 8 / 16;
-  return (kSwizzle << 62) | (kGroupStride << 32) | (uint64_t{1} << 16) | ((address & 0x3FFFF) >> 4);
+// B is stored with K innermost in rows of 64 or 128 bytes, swizzled over that width, in groups of
+// eight rows. A descriptor is a constant high word and this low word, to which bytes / 16 may be
+// added. Kept apart so that the compiler sees 32-bit uniform arithmetic.
+__device__ inline uint32_t wgmma_address(uint32_t shared_address) {
+  return (shared_address & 0x3FFFF) >> 4 | 1u << 16;
+}
+constexpr uint32_t wgmma_high_word(int row_bytes) {
+  return (row_bytes == 128 ? 1u << 30 : 2u << 30) | static_cast<uint32_t>(row_bytes * 8 / 16);
 }
 
 // Waits until at most kPending groups are in flight. Takes the accumulators that become readable,
@@ -64,30 +64,34 @@ __device__ inline void wgmma_wait(float (&d)[36]) {
 // register move between them (it would then serialise them).
 
 // d += A B^T: 64 rows x 64 keys, int8, 32 channels a step.
-__device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[4][4], uint64_t b) {
+__device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[4][4], uint32_t b) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "{\n.reg .pred p;\n.reg .b64 b<4>;\nsetp.ne.b32 p, 1, 0;\n"
+      "mov.b64 b0, {%48, %52};\n"
+      "mov.b64 b1, {%49, %52};\n"
+      "mov.b64 b2, {%50, %52};\n"
+      "mov.b64 b3, {%51, %52};\n"
       "wgmma.fence.sync.aligned;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%32, %33, %34, %35}, %48, p;\n"
+      "}, {%32, %33, %34, %35}, b0, p;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%36, %37, %38, %39}, %49, p;\n"
+      "}, {%36, %37, %38, %39}, b1, p;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%40, %41, %42, %43}, %50, p;\n"
+      "}, {%40, %41, %42, %43}, b2, p;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%44, %45, %46, %47}, %51, p;\n"
+      "}, {%44, %45, %46, %47}, b3, p;\n"
       "wgmma.commit_group.sync.aligned;\n}\n"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
         "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
@@ -96,24 +100,27 @@ __device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[4][4], uin
         "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
       : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
         "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-        "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "l"(b + 2), "l"(b + 4),
-        "l"(b + 6));
+        "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "r"(b), "r"(b + 2), "r"(b + 4),
+        "r"(b + 6), "n"(wgmma_high_word(128))
+      : "memory");
 }
 
-__device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[2][4], uint64_t b) {
+__device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[2][4], uint32_t b) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "{\n.reg .pred p;\n.reg .b64 b<2>;\nsetp.ne.b32 p, 1, 0;\n"
+      "mov.b64 b0, {%40, %42};\n"
+      "mov.b64 b1, {%41, %42};\n"
       "wgmma.fence.sync.aligned;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%32, %33, %34, %35}, %40, p;\n"
+      "}, {%32, %33, %34, %35}, b0, p;\n"
       "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%36, %37, %38, %39}, %41, p;\n"
+      "}, {%36, %37, %38, %39}, b1, p;\n"
       "wgmma.commit_group.sync.aligned;\n}\n"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
         "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
@@ -121,14 +128,16 @@ __device__ inline void wgmma_qk(int32_t (&d)[32], const uint32_t (&a)[2][4], uin
         "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]),
         "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
       : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-        "r"(a[1][2]), "r"(a[1][3]), "l"(b), "l"(b + 2));
+        "r"(a[1][2]), "r"(a[1][3]), "r"(b), "r"(b + 2), "n"(wgmma_high_word(64))
+      : "memory");
 }
 
 // d = (accumulate ? d : 0) + A B^T: 64 rows x (channels of V + 8), e4m3, 32 keys a step.
-__device__ inline void wgmma_pv(float (&d)[68], const uint32_t (&a)[2][4], uint64_t b,
+__device__ inline void wgmma_pv(float (&d)[68], const uint32_t (&a)[2][4], uint32_t b,
                                 bool accumulate) {
   asm volatile(
-      "{\n.reg .pred first, next;\n"
+      "{\n.reg .pred first, next;\n.reg .b64 b<2>;\n"
+      "mov.b64 b0, {%76, %79};\nmov.b64 b1, {%77, %79};\n"
       "setp.ne.b32 first, %78, 0;\nsetp.ne.b32 next, 1, 0;\n"
       "wgmma.fence.sync.aligned;\n"
       "wgmma.mma_async.sync.aligned.m64n136k32.f32.e4m3.e4m3 {"
@@ -138,7 +147,7 @@ __device__ inline void wgmma_pv(float (&d)[68], const uint32_t (&a)[2][4], uint6
       "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
       "%60, %61, %62, %63, %64, %65, %66, %67"
-      "}, {%68, %69, %70, %71}, %76, first, 1, 1;\n"
+      "}, {%68, %69, %70, %71}, b0, first, 1, 1;\n"
       "wgmma.mma_async.sync.aligned.m64n136k32.f32.e4m3.e4m3 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
@@ -146,7 +155,7 @@ __device__ inline void wgmma_pv(float (&d)[68], const uint32_t (&a)[2][4], uint6
       "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
       "%60, %61, %62, %63, %64, %65, %66, %67"
-      "}, {%72, %73, %74, %75}, %77, next, 1, 1;\n"
+      "}, {%72, %73, %74, %75}, b1, next, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
@@ -159,25 +168,27 @@ __device__ inline void wgmma_pv(float (&d)[68], const uint32_t (&a)[2][4], uint6
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
         "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
       : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-        "r"(a[1][2]), "r"(a[1][3]), "l"(b), "l"(b + 2), "r"(static_cast<int>(accumulate)));
+        "r"(a[1][2]), "r"(a[1][3]), "r"(b), "r"(b + 2), "r"(static_cast<int>(accumulate)),
+        "n"(wgmma_high_word(128)));
 }
 
-__device__ inline void wgmma_pv(float (&d)[36], const uint32_t (&a)[2][4], uint64_t b,
+__device__ inline void wgmma_pv(float (&d)[36], const uint32_t (&a)[2][4], uint32_t b,
                                 bool accumulate) {
   asm volatile(
-      "{\n.reg .pred first, next;\n"
+      "{\n.reg .pred first, next;\n.reg .b64 b<2>;\n"
+      "mov.b64 b0, {%44, %47};\nmov.b64 b1, {%45, %47};\n"
       "setp.ne.b32 first, %46, 0;\nsetp.ne.b32 next, 1, 0;\n"
       "wgmma.fence.sync.aligned;\n"
       "wgmma.mma_async.sync.aligned.m64n72k32.f32.e4m3.e4m3 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35"
-      "}, {%36, %37, %38, %39}, %44, first, 1, 1;\n"
+      "}, {%36, %37, %38, %39}, b0, first, 1, 1;\n"
       "wgmma.mma_async.sync.aligned.m64n72k32.f32.e4m3.e4m3 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
       "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35"
-      "}, {%40, %41, %42, %43}, %45, next, 1, 1;\n"
+      "}, {%40, %41, %42, %43}, b1, next, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
@@ -186,7 +197,8 @@ __device__ inline void wgmma_pv(float (&d)[36], const uint32_t (&a)[2][4], uint6
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
         "+f"(d[35])
       : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-        "r"(a[1][2]), "r"(a[1][3]), "l"(b), "l"(b + 2), "r"(static_cast<int>(accumulate)));
+        "r"(a[1][2]), "r"(a[1][3]), "r"(b), "r"(b + 2), "r"(static_cast<int>(accumulate)),
+        "n"(wgmma_high_word(128)));
 }
 
 // Moves registers between the warpgroups of a CTA. kCount: a multiple of 8.

@@ -45,15 +45,16 @@ struct Args {
   int64_t q_scale_rows, k_scale_rows;
 };
 
-// What a CTA works on, as the consumers see it.
+// What a CTA works on.
 struct Item {
-  int64_t q_row;          // packed row of the tile's first query
+  int q_row;              // packed row of the tile's first query
   int rows;               // live query rows
-  int keys_of_first_row;  // unclamped: row i of the tile sees min(kv_len, that + i) keys
+  int keys_of_first_row;  // row i of the tile sees min(kv_len, that + i) keys
+  int kv_start;           // packed row of the sequence's first key
   int kv_len;
+  int kv_block;  // of its first tile of V
   int kv_tiles;  // -1: no more items
-  int head;
-  int64_t lse_at;
+  int head, kv_head;
 };
 
 template <class C>
@@ -70,7 +71,7 @@ struct alignas(1024) Shared {
   float v_offset[2][C::kHeadDimV];
   Item item[2];  // two slots, as of v_scale: the next is filled while one is worked on
   uint32_t never;
-  uint64_t full[C::kStages], empty[C::kStages], q_full, q_empty;
+  uint64_t full[C::kStages], empty[C::kStages], item_full, item_empty;
 };
 
 // Scores arrive as integers added to kMagic, the bits of a float, so that they are floats without a
@@ -179,27 +180,25 @@ __global__ void plan_kernel(AttentionParams p, int tile_rows, int first_free, Pl
   int* order = plan_order(plan);
   int* end = order + p.batch;
   for (int i = threadIdx.x; i < p.batch; i += blockDim.x) {
-    const int len = p.cu_seqlens_kv[i + 1] - p.cu_seqlens_kv[i];
-    int rank = 0;
+    const int length = p.cu_seqlens_kv[i + 1] - p.cu_seqlens_kv[i];
+    int rank = 0, items = 0;
     for (int j = 0; j < p.batch; ++j) {
       const int other = p.cu_seqlens_kv[j + 1] - p.cu_seqlens_kv[j];
-      rank += other > len || (other == len && j < i);
+      const int tiles = (p.cu_seqlens_q[j + 1] - p.cu_seqlens_q[j] + tile_rows - 1) / tile_rows;
+      const bool before = other > length || (other == length && j < i);
+      rank += before;
+      items += before || j == i ? tiles * p.num_qo_heads : 0;
     }
     order[rank] = i;
-    end[rank] =
-        (p.cu_seqlens_q[i + 1] - p.cu_seqlens_q[i] + tile_rows - 1) / tile_rows * p.num_qo_heads;
+    end[rank] = items;
+    if (rank == p.batch - 1) plan->items = items;
   }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int sum = 0;
-    for (int i = 0; i < p.batch; ++i) end[i] = sum += end[i];
-    plan->next = first_free;
-    plan->items = sum;
-  }
+  if (threadIdx.x == 0) plan->next = first_free;
 }
 
+// One warp: takes items, says what they are, and loads what is loaded once per item.
 template <class C>
-__device__ void produce(Shared<C>& shared, const Args& args) {
+__device__ void produce_items(Shared<C>& shared, const Args& args) {
   const AttentionParams& p = args.params;
   const int lane = threadIdx.x % 32;
   const int* order = plan_order(args.plan);
@@ -207,97 +206,108 @@ __device__ void produce(Shared<C>& shared, const Args& args) {
   const int items = args.plan->items;
   const int group_size = p.num_qo_heads / p.num_kv_heads;
   const int q_groups = p.layout.q_groups.groups_per_block;
-  const int k_groups = p.layout.k_groups.groups_per_block;
-  uint32_t phases = 0;
   int index = blockIdx.x;
   for (uint32_t turn = 0;; ++turn) {
-    const bool live = index < items;
-    int claimed = 0;
-    if (live && lane == 0) claimed = atomicAdd(&args.plan->next, 1);
-    if (!live) {
-      barrier_wait(&shared.q_empty, (turn & 1) ^ 1);
-      if (lane == 0) {
-        shared.item[turn & 1].kv_tiles = -1;
-        barrier_arrive_expect(&shared.q_full, 0);
+    Item item = {};
+    item.kv_tiles = -1;
+    int sequence = 0, tile_row = 0, claimed = 0;
+    if (index < items) {
+      if (lane == 0) claimed = atomicAdd(&args.plan->next, 1);
+      int low = 0;
+      for (int high = p.batch - 1; low < high;) {
+        const int middle = (low + high) / 2;
+        if (end[middle] > index) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
       }
-      barrier_arrive_after_copies(&shared.q_full);
-      return;
+      sequence = order[low];
+      int rest = index - (low ? end[low - 1] : 0);
+      const int q_start = p.cu_seqlens_q[sequence];
+      const int q_len = p.cu_seqlens_q[sequence + 1] - q_start;
+      item.kv_start = p.cu_seqlens_kv[sequence];
+      item.kv_len = p.cu_seqlens_kv[sequence + 1] - item.kv_start;
+      const int tiles = (q_len + C::kRows - 1) / C::kRows;
+      const int section_heads =
+          group_size * heads_together(item.kv_len, C::kHeadDim + C::kHeadDimV, p.num_kv_heads);
+      const int section = rest / (tiles * section_heads);
+      rest -= section * tiles * section_heads;
+      const int heads_here = min(section_heads, p.num_qo_heads - section * section_heads);
+      item.head = section * section_heads + rest % heads_here;
+      item.kv_head = item.head / group_size;
+      tile_row = (tiles - 1 - rest / heads_here) * C::kRows;  // causal: the longest first
+      item.q_row = q_start + tile_row;
+      item.rows = min(C::kRows, q_len - tile_row);
+      const int shift = p.mask == Mask::kFull                ? kUnbounded
+                        : p.mask == Mask::kCausalBottomRight ? item.kv_len - q_len
+                                                             : 0;
+      item.keys_of_first_row = tile_row + shift + 1;
+      const int keys = max(0, min(item.kv_len, item.keys_of_first_row + item.rows - 1));
+      item.kv_tiles = (keys + kTileKeys - 1) / kTileKeys;
+      item.kv_block = static_cast<int>(first_block(item.kv_start, sequence, kTileKeys));
     }
-    int low = 0;
-    for (int high = p.batch - 1; low < high;) {
-      const int middle = (low + high) / 2;
-      if (end[middle] > index) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    const int sequence = order[low];
-    const int q_start = p.cu_seqlens_q[sequence];
-    const int q_len = p.cu_seqlens_q[sequence + 1] - q_start;
-    const int kv_start = p.cu_seqlens_kv[sequence];
-    const int kv_len = p.cu_seqlens_kv[sequence + 1] - kv_start;
-    const int tiles = (q_len + C::kRows - 1) / C::kRows;
-    const int section_heads =
-        group_size * heads_together(kv_len, C::kHeadDim + C::kHeadDimV, p.num_kv_heads);
-    int rest = index - (low ? end[low - 1] : 0);
-    const int section = rest / (tiles * section_heads);
-    rest -= section * tiles * section_heads;
-    const int heads_here = min(section_heads, p.num_qo_heads - section * section_heads);
-    const int head = section * section_heads + rest % heads_here;
-    const int tile = tiles - 1 - rest / heads_here;  // causal: the longest first
-    const int kv_head = head / group_size;
-    const int tile_row = tile * C::kRows;
-    const int rows = min(C::kRows, q_len - tile_row);
-    const int shift = p.mask == Mask::kFull                ? kUnbounded
-                      : p.mask == Mask::kCausalBottomRight ? kv_len - q_len
-                                                           : 0;
-    const int keys = max(0, min(kv_len, tile_row + rows + shift));
-    const int kv_tiles = (keys + kTileKeys - 1) / kTileKeys;
-
-    barrier_wait(&shared.q_empty, (turn & 1) ^ 1);
+    barrier_wait(&shared.item_empty, (turn & 1) ^ 1);
     const int slot = turn & 1;
-    const int64_t q_block = first_block(q_start, sequence, kQueryBlock) + tile_row / kQueryBlock;
-    const float* q_scales = p.q_scales + head * args.q_scale_rows + q_block * q_groups;
-    for (int i = lane; i < C::kRows / kQueryBlock * q_groups; i += 32) {
-      copy_float_async(&shared.q_scale[i], q_scales + i, i / q_groups * kQueryBlock < rows);
-    }
-    const int64_t v_channels =
-        (static_cast<int64_t>(sequence) * p.num_kv_heads + kv_head) * C::kHeadDimV;
-    const float* v_offset = p.v_offset ? p.v_offset : p.v_scales;
-    for (int i = lane; i < C::kHeadDimV; i += 32) {
-      copy_float_async(&shared.v_scale[slot][i], p.v_scales + v_channels + i, kv_len > 0);
-      copy_float_async(&shared.v_offset[slot][i], v_offset + v_channels + i,
-                       kv_len > 0 && p.v_offset);
+    if (item.kv_tiles >= 0) {
+      const int64_t q_block =
+          first_block(item.q_row - tile_row, sequence, kQueryBlock) + tile_row / kQueryBlock;
+      const float* q_scales = p.q_scales + item.head * args.q_scale_rows + q_block * q_groups;
+      for (int i = lane; i < C::kRows / kQueryBlock * q_groups; i += 32) {
+        copy_float_async(&shared.q_scale[i], q_scales + i, i / q_groups * kQueryBlock < item.rows);
+      }
+      const int64_t channels =
+          (static_cast<int64_t>(sequence) * p.num_kv_heads + item.kv_head) * C::kHeadDimV;
+      const float* v_offset = p.v_offset ? p.v_offset : p.v_scales;
+      for (int i = lane; i < C::kHeadDimV; i += 32) {
+        copy_float_async(&shared.v_scale[slot][i], p.v_scales + channels + i, item.kv_len > 0);
+        copy_float_async(&shared.v_offset[slot][i], v_offset + channels + i,
+                         item.kv_len > 0 && p.v_offset);
+      }
     }
     if (lane == 0) {
-      shared.item[slot] = {
-          int64_t{q_start} + tile_row,          rows, tile_row + shift + 1, kv_len, kv_tiles, head,
-          head * p.total_q + q_start + tile_row};
-      barrier_arrive_expect(&shared.q_full, C::kRows * C::kHeadDim);
-      tma_load_3d(shared.q, args.q_map, &shared.q_full, 0, head, q_start + tile_row);
+      shared.item[slot] = item;
+      barrier_arrive_expect(&shared.item_full, item.kv_tiles < 0 ? 0 : C::kRows * C::kHeadDim);
+      if (item.kv_tiles >= 0) {
+        tma_load_3d(shared.q, args.q_map, &shared.item_full, 0, item.head, item.q_row);
+      }
     }
-    barrier_arrive_after_copies(&shared.q_full);
+    barrier_arrive_after_copies(&shared.item_full);
+    if (item.kv_tiles < 0) return;
+    index = __shfl_sync(~0u, claimed, 0);
+  }
+}
 
-    const int64_t kv_block = first_block(kv_start, sequence, kTileKeys);
-    const float* k_scales = p.k_scales + kv_head * args.k_scale_rows + kv_block * k_groups;
-    for (int t = 0, s = 0; t < kv_tiles; ++t, s = s + 1 == C::kStages ? 0 : s + 1) {
+// Another warp: streams the K and V of the items.
+template <class C>
+__device__ void produce_tiles(Shared<C>& shared, const Args& args) {
+  const AttentionParams& p = args.params;
+  const int lane = threadIdx.x % 32;
+  const int k_groups = p.layout.k_groups.groups_per_block;
+  uint32_t phases = 0;
+  for (uint32_t turn = 0;; ++turn) {
+    barrier_wait(&shared.item_full, turn & 1);
+    const Item item = shared.item[turn & 1];
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.item_empty);
+    if (item.kv_tiles < 0) return;
+    const float* k_scales = p.k_scales + item.kv_head * args.k_scale_rows +
+                            int64_t{item.kv_block} * k_groups + (k_groups == 4 ? lane : 0);
+    for (int t = 0, s = 0; t < item.kv_tiles; ++t, s = s + 1 == C::kStages ? 0 : s + 1) {
       barrier_wait(&shared.empty[s], ((phases >> s) & 1) ^ 1);
       phases ^= 1u << s;
       if (lane < 4) {
-        copy_float_async(&shared.k_scale[s][lane],
-                         k_scales + t * k_groups + (k_groups == 4 ? lane : 0), true);
+        copy_float_async(&shared.k_scale[s][lane], k_scales + int64_t{t} * k_groups, true);
         barrier_arrive_after_copies(&shared.full[s]);
       }
       if (lane == 0) {
         barrier_arrive_expect(&shared.full[s], kTileKeys * (C::kHeadDim + C::kHeadDimV));
-        tma_load_3d(shared.stage[s].k, args.k_map, &shared.full[s], 0, kv_head,
-                    kv_start + t * kTileKeys);
+        tma_load_3d(shared.stage[s].k, args.k_map, &shared.full[s], 0, item.kv_head,
+                    item.kv_start + t * kTileKeys);
         tma_load_3d(shared.stage[s].v, args.v_map, &shared.full[s], 0, 0,
-                    static_cast<int>((kv_block + t) * p.num_kv_heads + kv_head));
+                    (item.kv_block + t) * p.num_kv_heads + item.kv_head);
       }
     }
-    index = __shfl_sync(~0u, claimed, 0);
   }
 }
 
@@ -421,8 +431,9 @@ __device__ void write_output(const Args& args, const Item& item, const Shared<C>
     const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
     const float keep = sum > 0.0f ? 1.0f : 0.0f;
     const bool live = row + 8 * r < item.rows;
-    char* out = static_cast<char*>(p.o) +
-                2 * ((item.q_row + row + 8 * r) * p.o_token_stride + item.head * p.o_head_stride);
+    char* out =
+        static_cast<char*>(p.o) +
+        2 * (int64_t{item.q_row + row + 8 * r} * p.o_token_stride + item.head * p.o_head_stride);
 #pragma unroll
     for (int block = 0; block < C::kHeadDimV / 32; ++block) {
       uint32_t words[4];
@@ -445,7 +456,7 @@ __device__ void write_output(const Args& args, const Item& item, const Shared<C>
       }
     }
     if (p.lse && live && lane % 4 == 0) {
-      const int64_t at = item.lse_at + row + 8 * r;
+      const int64_t at = item.head * p.total_q + item.q_row + row + 8 * r;
       const float bias = C::kMode == PMode::kLinear ? kLinearSumBias : 0.0f;
       const float smooth = p.lse_dot ? p.sm_scale * p.lse_dot[at] : 0.0f;
       p.lse[at] =
@@ -469,7 +480,7 @@ __device__ inline void finish_before(uint32_t* never, const uint32_t (&codes)[2]
 template <class C>
 __device__ void consume(Shared<C>& shared, const Args& args) {
   using S = Scores<C::kMode>;
-  constexpr int kHalves = 2 * C::kStages;
+  constexpr int kUnroll = C::kPromoteHalves;
   constexpr int kSteps = C::kHeadDim / 32;
   constexpr int kOutputs = C::kHeadDimV / 2;
   const AttentionParams& p = args.params;
@@ -487,7 +498,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
   constexpr int kStageStep = sizeof(typename Shared<C>::Stage) / 16;
 
   for (uint32_t turn = 0;; ++turn) {
-    barrier_wait(&shared.q_full, turn & 1);
+    barrier_wait(&shared.item_full, turn & 1);
     const Item& item = shared.item[turn & 1];
     const int kv_tiles = item.kv_tiles;
     if (kv_tiles < 0) return;
@@ -502,7 +513,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
     }
     const float q_unit = __fmul_rn(shared.q_scale[q_scale_at], args.log2_scale) * S::kUnit;
     __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.q_empty);
+    if (lane == 0) barrier_arrive(&shared.item_empty);
 
     const int last_row = min(group_row + 63, item.rows - 1);
     const int keys =
@@ -576,21 +587,24 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       new_scales();
       make_codes(probabilities[0]);
 
-      int half = 0;  // whose codes are ready
+      int half = 0;   // whose codes are ready
+      int stage = 0;  // of the first half of this promotion interval
       for (bool more = halves > 1; more;) {
+        const int stage_after = stage + kUnroll / 2 == C::kStages ? 0 : stage + kUnroll / 2;
 #pragma unroll
-        for (int at = 0; at < kHalves; ++at) {
+        for (int at = 0; at < kUnroll; ++at) {
           if (half + 1 == halves) {
             more = false;
             break;
           }
-          const int next = (at + 1) % kHalves;
-          const int next_stage = next / 2;
+          const int next = (at + 1) % kUnroll;
+          const int this_stage = stage + at / 2;
+          const int next_stage = (at + 1 == kUnroll ? stage_after : stage) + next / 2;
           if (next % 2 == 0) take_stage(next_stage);
           start_scores(k_at + next_stage * kStageStep + next % 2 * (64 * C::kHeadDim / 16));
-          if (at % C::kPromoteHalves == 0) master.add(part);
-          wgmma_pv(part, probabilities[at % 2], v_at + at / 2 * kStageStep + at % 2 * 4,
-                   at % C::kPromoteHalves != 0);
+          if (at == 0) master.add(part);
+          wgmma_pv(part, probabilities[at % 2], v_at + this_stage * kStageStep + at % 2 * 4,
+                   at != 0);
           wgmma_wait<C::kOverlap ? 1 : 0>(scores);
           if (next % 2 == 0) new_scales();
           ++half;
@@ -601,7 +615,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
                                S::below(most[0], kReferenceLow) || S::below(most[1], kReferenceLow);
           if constexpr (C::kOverlap) finish_before(&shared.never, probabilities[next % 2]);
           wgmma_wait<0>(part);
-          if (at % 2 == 1) release_stage(at / 2);
+          if (at % 2 == 1) release_stage(this_stage);
           if (__any_sync(~0u, outside)) {
             const float factor[2] = {reference[0].move(quad_max(S::code(most[0])), false),
                                      reference[1].move(quad_max(S::code(most[1])), false)};
@@ -610,17 +624,17 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
             make_codes(probabilities[next % 2]);
           }
         }
+        stage = stage_after;
       }
-      const int at = half % kHalves;
-      if (at % C::kPromoteHalves == 0) master.add(part);
-      const uint32_t values_at = v_at + at / 2 * kStageStep + at % 2 * 4;
+      const int at = half % kUnroll, last_stage = half / 2 % C::kStages;
+      if (at == 0) master.add(part);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (at % 2) probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
       }
-      wgmma_pv(part, probabilities[0], values_at, at % C::kPromoteHalves != 0);
+      wgmma_pv(part, probabilities[0], v_at + last_stage * kStageStep + at % 2 * 4, at != 0);
       wgmma_wait<0>(part);
-      release_stage(at / 2);
+      release_stage(last_stage);
       master.add(part);
     }
     for (int t = (halves + 1) / 2; t < kv_tiles; ++t) {
@@ -639,12 +653,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   if (threadIdx.x == 0) {
+    tma_prefetch_map(args.q_map);
+    tma_prefetch_map(args.k_map);
+    tma_prefetch_map(args.v_map);
     for (int s = 0; s < C::kStages; ++s) {
       barrier_init(&shared.full[s], 1 + 4);
       barrier_init(&shared.empty[s], C::kGroups * 4);
     }
-    barrier_init(&shared.q_full, 1 + 32);
-    barrier_init(&shared.q_empty, C::kGroups * 4);
+    barrier_init(&shared.item_full, 1 + 32);
+    barrier_init(&shared.item_empty, C::kGroups * 4 + 1);
   }
   for (int i = threadIdx.x; i < C::kStages * 8 * kTileKeys / 4; i += C::kThreads) {
     constexpr int kWords = 8 * kTileKeys / 4;
@@ -656,12 +673,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x < 128) {
     registers_decrease<C::kProducerRegisters>();
     if (threadIdx.x < 32) {
-      if (threadIdx.x == 0) {
-        tma_prefetch_map(args.q_map);
-        tma_prefetch_map(args.k_map);
-        tma_prefetch_map(args.v_map);
-      }
-      produce<C>(shared, args);
+      produce_items<C>(shared, args);
+    } else if (threadIdx.x < 64) {
+      produce_tiles<C>(shared, args);
     }
   } else {
     registers_increase<C::kConsumerRegisters>();

@@ -164,6 +164,12 @@ struct Reference {
   }
 };
 
+// Tells the compiler that a value is the same in the whole warp, so that loops and addresses that
+// follow from it take uniform registers.
+__device__ inline int uniform(int x) {
+  return __shfl_sync(~0u, x, 0);
+}
+
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
@@ -480,7 +486,6 @@ __device__ inline void finish_before(uint32_t* never, const uint32_t (&codes)[2]
 template <class C>
 __device__ void consume(Shared<C>& shared, const Args& args) {
   using S = Scores<C::kMode>;
-  constexpr int kUnroll = C::kPromoteHalves;
   constexpr int kSteps = C::kHeadDim / 32;
   constexpr int kOutputs = C::kHeadDimV / 2;
   const AttentionParams& p = args.params;
@@ -500,7 +505,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
   for (uint32_t turn = 0;; ++turn) {
     barrier_wait(&shared.item_full, turn & 1);
     const Item& item = shared.item[turn & 1];
-    const int kv_tiles = item.kv_tiles;
+    const int kv_tiles = uniform(item.kv_tiles);
     if (kv_tiles < 0) return;
     uint32_t q[kSteps][4];
 #pragma unroll
@@ -518,8 +523,8 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
     const int last_row = min(group_row + 63, item.rows - 1);
     const int keys =
         last_row < group_row ? 0 : max(0, min(item.kv_len, item.keys_of_first_row + last_row));
-    const int keys_unmasked = min(item.kv_len, item.keys_of_first_row + group_row);
-    const int halves = (keys + 63) / 64;
+    const int keys_unmasked = uniform(min(item.kv_len, item.keys_of_first_row + group_row));
+    const int halves = uniform((keys + 63) / 64);
     const int limit[2] = {min(item.kv_len, item.keys_of_first_row + row),
                           min(item.kv_len, item.keys_of_first_row + row + 8)};
     Reference reference[2] = {};
@@ -588,53 +593,58 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       make_codes(probabilities[0]);
 
       int half = 0;   // whose codes are ready
-      int stage = 0;  // of the first half of this promotion interval
+      int stage = 0;  // that holds it
       for (bool more = halves > 1; more;) {
-        const int stage_after = stage + kUnroll / 2 == C::kStages ? 0 : stage + kUnroll / 2;
+        const int stage_after = stage + 1 == C::kStages ? 0 : stage + 1;
 #pragma unroll
-        for (int at = 0; at < kUnroll; ++at) {
+        for (int at = 0; at < 2; ++at) {
           if (half + 1 == halves) {
             more = false;
             break;
           }
-          const int next = (at + 1) % kUnroll;
-          const int this_stage = stage + at / 2;
-          const int next_stage = (at + 1 == kUnroll ? stage_after : stage) + next / 2;
-          if (next % 2 == 0) take_stage(next_stage);
-          start_scores(k_at + next_stage * kStageStep + next % 2 * (64 * C::kHeadDim / 16));
-          if (at == 0) master.add(part);
-          wgmma_pv(part, probabilities[at % 2], v_at + this_stage * kStageStep + at % 2 * 4,
-                   at != 0);
+          const int next_stage = at ? stage_after : stage;
+          if (at) take_stage(next_stage);
+          start_scores(k_at + next_stage * kStageStep + (1 - at) * (64 * C::kHeadDim / 16));
+          const bool promote = at == 0 && stage % (C::kPromoteHalves / 2) == 0;
+          if (promote) master.add(part);
+          wgmma_pv(part, probabilities[C::kOverlap ? at : 0], v_at + stage * kStageStep + at * 4,
+                   !promote);
           wgmma_wait<C::kOverlap ? 1 : 0>(scores);
-          if (next % 2 == 0) new_scales();
+          if (!C::kOverlap) wgmma_wait<0>(part);
+          if (!C::kOverlap && at) release_stage(stage);
+          if (at) new_scales();
           ++half;
           mask(half);
           const float most[2] = {lead(0), lead(1)};
-          make_codes(probabilities[next % 2]);
           const bool outside = S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
                                S::below(most[0], kReferenceLow) || S::below(most[1], kReferenceLow);
-          if constexpr (C::kOverlap) finish_before(&shared.never, probabilities[next % 2]);
-          wgmma_wait<0>(part);
-          if (at % 2 == 1) release_stage(this_stage);
           if (__any_sync(~0u, outside)) {
             const float factor[2] = {reference[0].move(quad_max(S::code(most[0])), false),
                                      reference[1].move(quad_max(S::code(most[1])), false)};
+            if (C::kOverlap) wgmma_wait<0>(part);
             master.rebase(part, factor);
             new_scales();
-            make_codes(probabilities[next % 2]);
+          }
+          make_codes(probabilities[C::kOverlap ? 1 - at : 0]);
+          if constexpr (C::kOverlap) {
+            finish_before(&shared.never, probabilities[1 - at]);
+            wgmma_wait<0>(part);
+            if (at) release_stage(stage);
           }
         }
         stage = stage_after;
       }
-      const int at = half % kUnroll, last_stage = half / 2 % C::kStages;
-      if (at == 0) master.add(part);
+      const int last = half / 2 % C::kStages;
+      const bool promote = half % C::kPromoteHalves == 0;
+      if (promote) master.add(part);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (at % 2) probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
+        if (C::kOverlap && half % 2)
+          probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
       }
-      wgmma_pv(part, probabilities[0], v_at + last_stage * kStageStep + at % 2 * 4, at != 0);
+      wgmma_pv(part, probabilities[0], v_at + last * kStageStep + half % 2 * 4, !promote);
       wgmma_wait<0>(part);
-      release_stage(last_stage);
+      release_stage(last);
       master.add(part);
     }
     for (int t = (halves + 1) / 2; t < kv_tiles; ++t) {

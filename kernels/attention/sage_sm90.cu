@@ -70,7 +70,6 @@ struct alignas(1024) Shared {
   float v_scale[2][C::kHeadDimV];
   float v_offset[2][C::kHeadDimV];
   Item item[2];  // two slots, as of v_scale: the next is filled while one is worked on
-  uint32_t never;
   uint64_t full[C::kStages], empty[C::kStages], item_full, item_empty;
 };
 
@@ -96,16 +95,18 @@ struct Scores<PMode::kLinear> {
     return __fmaf_rn(__int_as_float(score), unit, constant);
   }
   static __device__ float code(float x) { return x * 0x1p100f * 0x1p49f; }
-  static __device__ bool above(float x, int code) { return __float_as_int(x) > code; }
-  static __device__ bool below(float x, int code) { return __float_as_int(x) < code; }
-  static __device__ uint32_t pack(float x0, float x1, float x2, float x3) {
+  static __device__ float shifted(float x, float octaves) {
+    return __fadd_rn(x, octaves * __int_as_float(8));
+  }
+  static __device__ bool above(int32_t x, int code) { return x > code; }
+  static __device__ bool below(int32_t x, int code) { return x < code; }
+  static __device__ uint32_t pack(int32_t x0, int32_t x1, int32_t x2, int32_t x3) {
     uint32_t packed;
     asm("{\n.reg .b32 t;\n"
         "cvt.pack.sat.u8.s32.b32 t, %4, %3, 0;\n"
         "cvt.pack.sat.u8.s32.b32 %0, %2, %1, t;\n}\n"
         : "=r"(packed)
-        : "r"(__float_as_int(x0)), "r"(__float_as_int(x1)), "r"(__float_as_int(x2)),
-          "r"(__float_as_int(x3)));
+        : "r"(x0), "r"(x1), "r"(x2), "r"(x3));
     return packed;
   }
 };
@@ -124,14 +125,19 @@ struct Scores<PMode::kExp2> {
     return __fmaf_rn(__int_as_float(score), unit, constant);
   }
   static __device__ float code(float x) { return 8.0f * (x + 7.0f); }
-  static __device__ bool above(float x, int code) { return x > 0.125f * code - 7.0f; }
-  static __device__ bool below(float x, int code) { return x < 0.125f * code - 7.0f; }
-  static __device__ float exp2(float x) {
+  static __device__ float shifted(float x, float octaves) { return x + octaves; }
+  static __device__ bool above(int32_t x, int code) {
+    return __int_as_float(x) > 0.125f * code - 7.0f;
+  }
+  static __device__ bool below(int32_t x, int code) {
+    return __int_as_float(x) < 0.125f * code - 7.0f;
+  }
+  static __device__ float exp2(int32_t x) {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(__int_as_float(x)));
     return y;
   }
-  static __device__ uint32_t pack(float x0, float x1, float x2, float x3) {
+  static __device__ uint32_t pack(int32_t x0, int32_t x1, int32_t x2, int32_t x3) {
     uint32_t packed;
     asm("{\n.reg .b16 lo, hi;\n"
         "cvt.rn.satfinite.e4m3x2.f32 lo, %2, %1;\n"
@@ -150,7 +156,7 @@ struct Reference {
   float highest;
 
   // Moves so that `lead`, the row's largest code, lands at or just below kReferenceTop. Returns the
-  // factor on what was summed before.
+  // octaves to add to codes and sums made before.
   __device__ float move(float lead, bool first) {
     const bool seen = lead > -1e30f;
     const bool outside = first || lead > kMaxCode || lead < kReferenceLow;
@@ -160,9 +166,12 @@ struct Reference {
       now = first ? target : fmaxf(target, highest - kReferenceSpan);
       highest = first ? now : fmaxf(highest, now);
     }
-    return exp2f(fminf(fmaxf(before - now, -126.0f), 126.0f));
+    return before - now;
   }
 };
+__device__ inline float two_to(float octaves) {
+  return exp2f(fminf(fmaxf(octaves, -126.0f), 126.0f));
+}
 
 // Tells the compiler that a value is the same in the whole warp, so that loops and addresses that
 // follow from it take uniform registers.
@@ -202,84 +211,94 @@ __global__ void plan_kernel(AttentionParams p, int tile_rows, int first_free, Pl
   if (threadIdx.x == 0) plan->next = first_free;
 }
 
+// The sequence that holds an item: the first whose items end after it.
+__device__ inline int find_sequence(const int* end, int batch, int index) {
+  int low = 0;
+  for (int high = batch - 1; low < high;) {
+    const int middle = (low + high) / 2;
+    if (end[middle] > index) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
 // One warp: takes items, says what they are, and loads what is loaded once per item.
 template <class C>
 __device__ void produce_items(Shared<C>& shared, const Args& args) {
   const AttentionParams& p = args.params;
   const int lane = threadIdx.x % 32;
   const int* order = plan_order(args.plan);
-  const int* end = order + p.batch;
   const int items = args.plan->items;
-  const int group_size = p.num_qo_heads / p.num_kv_heads;
-  const int q_groups = p.layout.q_groups.groups_per_block;
   int index = blockIdx.x;
   for (uint32_t turn = 0;; ++turn) {
-    Item item = {};
-    item.kv_tiles = -1;
-    int sequence = 0, tile_row = 0, claimed = 0;
-    if (index < items) {
-      if (lane == 0) claimed = atomicAdd(&args.plan->next, 1);
-      int low = 0;
-      for (int high = p.batch - 1; low < high;) {
-        const int middle = (low + high) / 2;
-        if (end[middle] > index) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
-      sequence = order[low];
-      int rest = index - (low ? end[low - 1] : 0);
-      const int q_start = p.cu_seqlens_q[sequence];
-      const int q_len = p.cu_seqlens_q[sequence + 1] - q_start;
-      item.kv_start = p.cu_seqlens_kv[sequence];
-      item.kv_len = p.cu_seqlens_kv[sequence + 1] - item.kv_start;
-      const int tiles = (q_len + C::kRows - 1) / C::kRows;
-      const int section_heads =
-          group_size * heads_together(item.kv_len, C::kHeadDim + C::kHeadDimV, p.num_kv_heads);
-      const int section = rest / (tiles * section_heads);
-      rest -= section * tiles * section_heads;
-      const int heads_here = min(section_heads, p.num_qo_heads - section * section_heads);
-      item.head = section * section_heads + rest % heads_here;
-      item.kv_head = item.head / group_size;
-      tile_row = (tiles - 1 - rest / heads_here) * C::kRows;  // causal: the longest first
-      item.q_row = q_start + tile_row;
-      item.rows = min(C::kRows, q_len - tile_row);
-      const int shift = p.mask == Mask::kFull                ? kUnbounded
-                        : p.mask == Mask::kCausalBottomRight ? item.kv_len - q_len
-                                                             : 0;
-      item.keys_of_first_row = tile_row + shift + 1;
-      const int keys = max(0, min(item.kv_len, item.keys_of_first_row + item.rows - 1));
-      item.kv_tiles = (keys + kTileKeys - 1) / kTileKeys;
-      item.kv_block = static_cast<int>(first_block(item.kv_start, sequence, kTileKeys));
-    }
-    barrier_wait(&shared.item_empty, (turn & 1) ^ 1);
     const int slot = turn & 1;
-    if (item.kv_tiles >= 0) {
-      const int64_t q_block =
-          first_block(item.q_row - tile_row, sequence, kQueryBlock) + tile_row / kQueryBlock;
-      const float* q_scales = p.q_scales + item.head * args.q_scale_rows + q_block * q_groups;
-      for (int i = lane; i < C::kRows / kQueryBlock * q_groups; i += 32) {
-        copy_float_async(&shared.q_scale[i], q_scales + i, i / q_groups * kQueryBlock < item.rows);
+    barrier_wait(&shared.item_empty, slot ^ 1);
+    if (index >= items) {
+      if (lane == 0) {
+        shared.item[slot].kv_tiles = -1;
+        barrier_arrive_expect(&shared.item_full, 0);
       }
-      const int64_t channels =
-          (static_cast<int64_t>(sequence) * p.num_kv_heads + item.kv_head) * C::kHeadDimV;
-      const float* v_offset = p.v_offset ? p.v_offset : p.v_scales;
-      for (int i = lane; i < C::kHeadDimV; i += 32) {
-        copy_float_async(&shared.v_scale[slot][i], p.v_scales + channels + i, item.kv_len > 0);
-        copy_float_async(&shared.v_offset[slot][i], v_offset + channels + i,
-                         item.kv_len > 0 && p.v_offset);
-      }
+      barrier_arrive_after_copies(&shared.item_full);
+      return;
     }
+    int claimed = 0;
+    if (lane == 0) claimed = atomicAdd(&args.plan->next, 1);
+    const int* end = order + p.batch;
+    const int rank = find_sequence(end, p.batch, index);
+    const int sequence = order[rank];
+    int rest = index - (rank ? end[rank - 1] : 0);
+    const int q_start = p.cu_seqlens_q[sequence];
+    const int q_len = p.cu_seqlens_q[sequence + 1] - q_start;
+    const int kv_start = p.cu_seqlens_kv[sequence];
+    const int kv_len = p.cu_seqlens_kv[sequence + 1] - kv_start;
+
+    const int tiles = (q_len + C::kRows - 1) / C::kRows;
+    const int group_size = p.num_qo_heads / p.num_kv_heads;
+    const int section_heads =
+        group_size * heads_together(kv_len, C::kHeadDim + C::kHeadDimV, p.num_kv_heads);
+    const int section = rest / (tiles * section_heads);
+    rest -= section * tiles * section_heads;
+    const int heads_here = min(section_heads, p.num_qo_heads - section * section_heads);
+    const int tile = rest / heads_here;
+    const int head = section * section_heads + rest - tile * heads_here;
+    const int kv_head = head / group_size;
+    const int tile_row = (tiles - 1 - tile) * C::kRows;  // causal: the longest first
+    const int rows = min(C::kRows, q_len - tile_row);
     if (lane == 0) {
-      shared.item[slot] = item;
-      barrier_arrive_expect(&shared.item_full, item.kv_tiles < 0 ? 0 : C::kRows * C::kHeadDim);
-      if (item.kv_tiles >= 0) {
-        tma_load_3d(shared.q, args.q_map, &shared.item_full, 0, item.head, item.q_row);
-      }
+      const int shift = p.mask == Mask::kFull                ? kUnbounded
+                        : p.mask == Mask::kCausalBottomRight ? kv_len - q_len
+                                                             : 0;
+      const int keys = max(0, min(kv_len, tile_row + shift + rows));
+      Item& item = shared.item[slot];
+      item.q_row = q_start + tile_row;
+      item.rows = rows;
+      item.keys_of_first_row = tile_row + shift + 1;
+      item.kv_start = kv_start;
+      item.kv_len = kv_len;
+      item.kv_block = static_cast<int>(first_block(kv_start, sequence, kTileKeys));
+      item.kv_tiles = (keys + kTileKeys - 1) / kTileKeys;
+      item.head = head;
+      item.kv_head = kv_head;
+      barrier_arrive_expect(&shared.item_full, C::kRows * C::kHeadDim);
+      tma_load_3d(shared.q, args.q_map, &shared.item_full, 0, head, q_start + tile_row);
+    }
+    const int q_groups = p.layout.q_groups.groups_per_block;
+    const int64_t q_block = first_block(q_start, sequence, kQueryBlock) + tile_row / kQueryBlock;
+    const float* q_scales = p.q_scales + head * args.q_scale_rows + q_block * q_groups;
+    for (int i = lane; i < C::kRows / kQueryBlock * q_groups; i += 32) {
+      copy_float_async(&shared.q_scale[i], q_scales + i, i / q_groups * kQueryBlock < rows);
+    }
+    const int64_t channels =
+        (static_cast<int64_t>(sequence) * p.num_kv_heads + kv_head) * C::kHeadDimV;
+    for (int i = lane; i < C::kHeadDimV; i += 32) {
+      copy_float_async(&shared.v_scale[slot][i], p.v_scales + channels + i, kv_len > 0);
+      copy_float_async(&shared.v_offset[slot][i], p.v_offset + channels + i,
+                       kv_len > 0 && p.v_offset);
     }
     barrier_arrive_after_copies(&shared.item_full);
-    if (item.kv_tiles < 0) return;
     index = __shfl_sync(~0u, claimed, 0);
   }
 }
@@ -370,7 +389,8 @@ struct Master {
   }
   // A row whose factor is not 1 takes what was summed in `part` since the last promotion, and
   // scales.
-  __device__ void rebase(float (&part)[kOutputs + 4], const float (&factor)[2]) {
+  __device__ void rebase(float (&part)[kOutputs + 4], float factor0, float factor1) {
+    const float factor[2] = {factor0, factor1};
     const float keep[2] = {factor[0] == 1.0f ? 1.0f : 0.0f, factor[1] == 1.0f ? 1.0f : 0.0f};
     const float take[2] = {1.0f - keep[0], 1.0f - keep[1]};
     take_in_place(sum[0], part[kOutputs], take[0], factor[0]);
@@ -471,18 +491,6 @@ __device__ void write_output(const Args& args, const Item& item, const Shared<C>
   }
 }
 
-// The compiler would move a wait for the tensor core above the arithmetic that should hide it. A
-// side effect that needs the result stays in order. It happens only when codes are out of range,
-// which discards them.
-__device__ inline void finish_before(uint32_t* never, const uint32_t (&codes)[2][4]) {
-  const uint32_t all = codes[0][0] & codes[0][1] & codes[0][2] & codes[0][3] & codes[1][0] &
-                       codes[1][1] & codes[1][2] & codes[1][3];
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, %0, -1;\n@p st.shared.u32 [%1], %0;\n}\n" ::"r"(all),
-      "r"(shared_address(never))
-      : "memory");
-}
-
 template <class C>
 __device__ void consume(Shared<C>& shared, const Args& args) {
   using S = Scores<C::kMode>;
@@ -532,7 +540,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
 
     if (halves > 0) {
       int32_t scores[32];
-      uint32_t probabilities[2][2][4];
+      uint32_t codes[2][4];
       float part[kOutputs + 4];
       float unit = 0.0f, constant[2] = {}, k_scale = 0.0f;
 #pragma unroll
@@ -543,8 +551,19 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         for (int i = 0; i < 32; ++i) scores[i] = S::kMagic;
         wgmma_qk(scores, q, keys_at);
       };
-      auto take_stage = [&](int s) {
-        barrier_wait(&shared.full[s], (phases >> s) & 1);
+      // S of the next half and P V of the one whose codes are ready, then both are complete.
+      auto start = [&](uint32_t keys_at, uint32_t values_at, bool promote) {
+        start_scores(keys_at);
+        if (promote) master.add(part);
+        wgmma_pv(part, codes, values_at, !promote);
+      };
+      auto finish = [&] {
+        wgmma_wait<0>(scores);
+        wgmma_wait<0>(part);
+      };
+      auto stage_ready = [&](int s) { return barrier_test(&shared.full[s], (phases >> s) & 1); };
+      auto take_stage = [&](int s, bool ready) {
+        if (!ready) barrier_wait(&shared.full[s], (phases >> s) & 1);
         phases ^= 1u << s;
         k_scale = shared.k_scale[s][lane % 4];
       };
@@ -557,94 +576,106 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         constant[1] = S::constant(unit, reference[1].now);
       };
       auto mask = [&](int half) {
-        if (half * 64 + 64 <= keys_unmasked) return;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
           const int key = half * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2;
           if (key >= limit[i / 2 % 2]) scores[i] = kMasked;
         }
       };
-      auto lead = [&](int r) {
-        const int32_t* x = &scores[2 * r];
-        int32_t most = __vimax3_s32(x[0], x[1], x[4]), other = __vimax3_s32(x[5], x[8], x[9]);
-        most = __vimax3_s32(most, x[12], x[13]), other = __vimax3_s32(other, x[16], x[17]);
-        most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
-        most = __vimax3_s32(most, x[28], x[29]), most = max(most, other);
-        return S::at(most, unit, constant[r]);
-      };
-      auto make_codes = [&](uint32_t(&codes)[2][4]) {
+      auto pack = [&] {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          const int r = i % 2, at = i / 2 * 8 + 2 * r;
-          codes[i / 4][i % 4] = S::pack(
-              S::at(scores[at], unit, constant[r]), S::at(scores[at + 1], unit, constant[r]),
-              S::at(scores[at + 4], unit, constant[r]), S::at(scores[at + 5], unit, constant[r]));
+          const int32_t* x = &scores[i / 2 * 8 + i % 2 * 2];
+          codes[i / 4][i % 4] = S::pack(x[0], x[1], x[4], x[5]);
         }
       };
+      // Scores become codes in place. A reference moves by whole octaves, so that codes made with
+      // the old one are put right by an addition.
+      auto make_codes = [&](bool first) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          scores[i] = __float_as_int(S::at(scores[i], unit, constant[i / 2 % 2]));
+        }
+        pack();
+        bool outside = first;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int32_t* x = &scores[2 * r];
+          int32_t most = __vimax3_s32(x[0], x[1], x[4]), other = __vimax3_s32(x[5], x[8], x[9]);
+          most = __vimax3_s32(most, x[12], x[13]), other = __vimax3_s32(other, x[16], x[17]);
+          most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
+          most = __vimax3_s32(most, x[28], x[29]), most = max(most, other);
+          outside |= S::above(most, kMaxCode) || S::below(most, kReferenceLow);
+        }
+        if (!__any_sync(~0u, outside)) return;
+        float shift[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float most = __int_as_float(scores[2 * r]);
+#pragma unroll
+          for (int i = 1; i < 16; ++i) {
+            most = fmaxf(most, __int_as_float(scores[i / 2 * 4 + 2 * r + i % 2]));
+          }
+          shift[r] = reference[r].move(quad_max(S::code(most)), first);
+        }
+        if (!first) master.rebase(part, two_to(shift[0]), two_to(shift[1]));
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          scores[i] = __float_as_int(S::shifted(__int_as_float(scores[i]), shift[i / 2 % 2]));
+        }
+        constant[0] = S::constant(unit, reference[0].now);
+        constant[1] = S::constant(unit, reference[1].now);
+        pack();
+      };
+      constexpr uint32_t kSecondKeys = 64 * C::kHeadDim / 16, kSecondValues = 64 / 16;
 
-      take_stage(0);
+      take_stage(0, false);
       start_scores(k_at);
       wgmma_wait<0>(scores);
       new_scales();
       mask(0);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) reference[r].move(quad_max(S::code(lead(r))), true);
-      new_scales();
-      make_codes(probabilities[0]);
+      make_codes(true);
 
-      int half = 0;   // whose codes are ready
-      int stage = 0;  // that holds it
-      for (bool more = halves > 1; more;) {
-        const int stage_after = stage + 1 == C::kStages ? 0 : stage + 1;
-#pragma unroll
-        for (int at = 0; at < 2; ++at) {
-          if (half + 1 == halves) {
-            more = false;
-            break;
-          }
-          const int next_stage = at ? stage_after : stage;
-          if (at) take_stage(next_stage);
-          start_scores(k_at + next_stage * kStageStep + (1 - at) * (64 * C::kHeadDim / 16));
-          const bool promote = at == 0 && stage % (C::kPromoteHalves / 2) == 0;
-          if (promote) master.add(part);
-          wgmma_pv(part, probabilities[C::kOverlap ? at : 0], v_at + stage * kStageStep + at * 4,
-                   !promote);
-          wgmma_wait<C::kOverlap ? 1 : 0>(scores);
-          if (!C::kOverlap) wgmma_wait<0>(part);
-          if (!C::kOverlap && at) release_stage(stage);
-          if (at) new_scales();
-          ++half;
-          mask(half);
-          const float most[2] = {lead(0), lead(1)};
-          const bool outside = S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
-                               S::below(most[0], kReferenceLow) || S::below(most[1], kReferenceLow);
-          if (__any_sync(~0u, outside)) {
-            const float factor[2] = {reference[0].move(quad_max(S::code(most[0])), false),
-                                     reference[1].move(quad_max(S::code(most[1])), false)};
-            if (C::kOverlap) wgmma_wait<0>(part);
-            master.rebase(part, factor);
-            new_scales();
-          }
-          make_codes(probabilities[C::kOverlap ? 1 - at : 0]);
-          if constexpr (C::kOverlap) {
-            finish_before(&shared.never, probabilities[1 - at]);
-            wgmma_wait<0>(part);
-            if (at) release_stage(stage);
-          }
+      int stage = 0;
+      const int pairs = min(halves - 1, keys_unmasked / 64 - 1) / 2;
+      for (int pair = 0; pair < pairs; ++pair) {
+        const int after = stage + 1 == C::kStages ? 0 : stage + 1;
+        start(k_at + stage * kStageStep + kSecondKeys, v_at + stage * kStageStep,
+              stage % (C::kPromoteHalves / 2) == 0);
+        const bool ready = stage_ready(after);
+        finish();
+        make_codes(false);
+        take_stage(after, ready);
+        start(k_at + after * kStageStep, v_at + stage * kStageStep + kSecondValues, false);
+        finish();
+        release_stage(stage);
+        new_scales();
+        make_codes(false);
+        stage = after;
+      }
+      // The rest one by one: masked halves, or the second of a stage.
+      int half = 2 * max(pairs, 0);
+      for (; half + 1 < halves; ++half) {
+        const bool second = half % 2;
+        const int after = !second ? stage : stage + 1 == C::kStages ? 0 : stage + 1;
+        if (second) take_stage(after, false);
+        start(k_at + after * kStageStep + (second ? 0 : kSecondKeys),
+              v_at + stage * kStageStep + (second ? kSecondValues : 0),
+              !second && stage % (C::kPromoteHalves / 2) == 0);
+        finish();
+        if (second) {
+          release_stage(stage);
+          new_scales();
         }
-        stage = stage_after;
+        mask(half + 1);
+        make_codes(false);
+        stage = after;
       }
-      const int last = half / 2 % C::kStages;
-      const bool promote = half % C::kPromoteHalves == 0;
+      const bool promote = half % 2 == 0 && stage % (C::kPromoteHalves / 2) == 0;
       if (promote) master.add(part);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (C::kOverlap && half % 2)
-          probabilities[0][i / 4][i % 4] = probabilities[1][i / 4][i % 4];
-      }
-      wgmma_pv(part, probabilities[0], v_at + last * kStageStep + half % 2 * 4, !promote);
+      wgmma_pv(part, codes, v_at + stage * kStageStep + half % 2 * kSecondValues, !promote);
       wgmma_wait<0>(part);
-      release_stage(last);
+      release_stage(stage);
       master.add(part);
     }
     for (int t = (halves + 1) / 2; t < kv_tiles; ++t) {

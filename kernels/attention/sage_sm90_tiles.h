@@ -16,7 +16,7 @@ inline constexpr int kReferenceSpan = 40;          // octaves
 inline constexpr float kLinearSumBias = 0.03989f;  // ln of the mean of (1 + f) / 2^f, f in [0, 1)
 
 template <int kHeadDim_, int kGroups_, int kStages_, int kPromoteHalves_, bool kSharedMaster_,
-          bool kOverlap_, PMode kMode_ = PMode::kLinear>
+          PMode kMode_ = PMode::kLinear>
 struct Sm90Tile {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kHeadDimV = kHeadDim_;
@@ -26,7 +26,6 @@ struct Sm90Tile {
   static constexpr int kStages = kStages_;
   static constexpr int kPromoteHalves = kPromoteHalves_;
   static constexpr bool kSharedMaster = kSharedMaster_;  // fp32 copy of O: shared memory, registers
-  static constexpr bool kOverlap = kOverlap_;
   static constexpr PMode kMode = kMode_;
   static constexpr int kConsumerRegisters = kGroups_ == 2 ? 232 : 160;
   static constexpr int kProducerRegisters = kGroups_ == 2 ? 40 : 32;

@@ -149,22 +149,24 @@ struct Scores<PMode::kExp2> {
   }
 };
 constexpr int32_t kMasked = static_cast<int32_t>(0xFF000000u);  // -2^127
+constexpr float kUnseen = -1e15f;                               // code of a row without keys
 
 // One query row's reference R, in octaves: P = 2^(score - R - 7).
 struct Reference {
   float now;
   float highest;
 
-  // Moves so that `lead`, the row's largest code, lands at or just below kReferenceTop. Returns the
-  // octaves to add to codes and sums made before.
-  __device__ float move(float lead, bool first) {
-    const bool seen = lead > -1e30f;
-    const bool outside = first || lead > kMaxCode || lead < kReferenceLow;
+  // Lands `lead`, the row's largest code at R = 0, at or just below kReferenceTop.
+  __device__ void start(float lead) {
+    now = highest = lead > kUnseen ? ceilf((lead - kReferenceTop) * 0.125f) : 0.0f;
+  }
+  // The same if the row's largest code is out of range. Returns the octaves to add to codes and
+  // sums made before.
+  __device__ float move(float lead) {
     const float before = now;
-    if (seen && outside) {
-      const float target = now + ceilf((lead - kReferenceTop) * 0.125f);
-      now = first ? target : fmaxf(target, highest - kReferenceSpan);
-      highest = first ? now : fmaxf(highest, now);
+    if (lead > kUnseen && (lead > kMaxCode || lead < kReferenceLow)) {
+      now = fmaxf(now + ceilf((lead - kReferenceTop) * 0.125f), highest - kReferenceSpan);
+      highest = fmaxf(highest, now);
     }
     return before - now;
   }
@@ -192,6 +194,7 @@ __device__ inline int heads_together(int kv_len, int head_bytes, int num_kv_head
 
 // Longest sequences first; equal ones in their own order. One CTA.
 __global__ void plan_kernel(AttentionParams p, int tile_rows, int first_free, Plan* plan) {
+  launch_dependents();
   int* order = plan_order(plan);
   int* end = order + p.batch;
   for (int i = threadIdx.x; i < p.batch; i += blockDim.x) {
@@ -230,6 +233,7 @@ template <class C>
 __device__ void produce_items(Shared<C>& shared, const Args& args) {
   const AttentionParams& p = args.params;
   const int lane = threadIdx.x % 32;
+  wait_for_prerequisites();
   const int* order = plan_order(args.plan);
   const int items = args.plan->items;
   int index = blockIdx.x;
@@ -338,6 +342,9 @@ __device__ void produce_tiles(Shared<C>& shared, const Args& args) {
 
 // The compiler would move these below the products that overwrite their operands, and then copy all
 // accumulators: volatile statements on the same registers stay where they are.
+__device__ inline void clear_in_place(float& x) {
+  asm volatile("mov.f32 %0, 0f00000000;\n" : "=f"(x));
+}
 __device__ inline void add_in_place(float& x, float y) {
   asm volatile("add.f32 %0, %0, %1;\n" : "+f"(x) : "f"(y));
 }
@@ -360,13 +367,14 @@ struct Master {
   float4* slot;  // kSharedMaster: this thread's, C::kGroups * 128 apart
 
   __device__ void clear() {
-    sum[0] = sum[1] = 0.0f;
+    clear_in_place(sum[0]);
+    clear_in_place(sum[1]);
     if constexpr (C::kSharedMaster) {
 #pragma unroll
       for (int i = 0; i < kOutputs / 4; ++i) slot[i * C::kGroups * 128] = {};
     } else {
 #pragma unroll
-      for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
+      for (int i = 0; i < kOutputs; ++i) clear_in_place(o[i]);
     }
   }
   __device__ void add(const float (&part)[kOutputs + 4]) {
@@ -451,43 +459,46 @@ __device__ void write_output(const Args& args, const Item& item, const Shared<C>
                              int row, const Master<C>& master, const Reference (&reference)[2]) {
   const AttentionParams& p = args.params;
   const int lane = threadIdx.x % 32;
+  const bool seen[2] = {master.sum[0] > 0.0f, master.sum[1] > 0.0f};
+  const float inverse[2] = {seen[0] ? 1.0f / master.sum[0] : 0.0f,
+                            seen[1] ? 1.0f / master.sum[1] : 0.0f};
+  char* out = static_cast<char*>(p.o) + 2 * (int64_t{item.q_row + row} * p.o_token_stride +
+                                             item.head * p.o_head_stride + lane % 4 * 8);
 #pragma unroll
+  for (int block = 0; block < C::kHeadDimV / 32; ++block) {
+    uint32_t words[2][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int i = block * 4 + k;
+      const int channel = i * 8 + lane % 4 * 2;
+      const float2 scale = *reinterpret_cast<const float2*>(&shared.v_scale[slot][channel]);
+      const float2 offset = *reinterpret_cast<const float2*>(&shared.v_offset[slot][channel]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        words[r][k] = pack_output(
+            p.o_dtype,
+            __fmaf_rn(master.at(4 * i + 2 * r) * inverse[r], scale.x, seen[r] ? offset.x : 0.0f),
+            __fmaf_rn(master.at(4 * i + 2 * r + 1) * inverse[r], scale.y,
+                      seen[r] ? offset.y : 0.0f));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      quad_transpose(words[r], lane);
+      if (row + 8 * r < item.rows && block * 32 + lane % 4 * 8 < p.head_dim_v) {
+        *reinterpret_cast<uint4*>(out + 2 * (8 * r * p.o_token_stride + block * 32)) =
+            make_uint4(words[r][0], words[r][1], words[r][2], words[r][3]);
+      }
+    }
+  }
+  if (p.lse == nullptr || lane % 4 != 0) return;
   for (int r = 0; r < 2; ++r) {
-    const float sum = master.sum[r];
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-    const float keep = sum > 0.0f ? 1.0f : 0.0f;
-    const bool live = row + 8 * r < item.rows;
-    char* out =
-        static_cast<char*>(p.o) +
-        2 * (int64_t{item.q_row + row + 8 * r} * p.o_token_stride + item.head * p.o_head_stride);
-#pragma unroll
-    for (int block = 0; block < C::kHeadDimV / 32; ++block) {
-      uint32_t words[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i = block * 4 + k;
-        const float2 scale =
-            *reinterpret_cast<const float2*>(&shared.v_scale[slot][i * 8 + lane % 4 * 2]);
-        const float2 offset =
-            *reinterpret_cast<const float2*>(&shared.v_offset[slot][i * 8 + lane % 4 * 2]);
-        words[k] = pack_output(
-            p.o_dtype, __fmaf_rn(master.at(4 * i + 2 * r) * inverse, scale.x, offset.x * keep),
-            __fmaf_rn(master.at(4 * i + 2 * r + 1) * inverse, scale.y, offset.y * keep));
-      }
-      quad_transpose(words, lane);
-      const int channel = block * 32 + lane % 4 * 8;
-      if (live && channel < p.head_dim_v) {
-        *reinterpret_cast<uint4*>(out + 2 * channel) =
-            make_uint4(words[0], words[1], words[2], words[3]);
-      }
-    }
-    if (p.lse && live && lane % 4 == 0) {
-      const int64_t at = item.head * p.total_q + item.q_row + row + 8 * r;
-      const float bias = C::kMode == PMode::kLinear ? kLinearSumBias : 0.0f;
-      const float smooth = p.lse_dot ? p.sm_scale * p.lse_dot[at] : 0.0f;
-      p.lse[at] =
-          sum > 0.0f ? logf(sum) + kLn2 * (reference[r].now + 7.0f) - bias + smooth : -INFINITY;
-    }
+    if (row + 8 * r >= item.rows) continue;
+    const int64_t at = item.head * p.total_q + item.q_row + row + 8 * r;
+    const float bias = C::kMode == PMode::kLinear ? kLinearSumBias : 0.0f;
+    const float smooth = p.lse_dot ? p.sm_scale * p.lse_dot[at] : 0.0f;
+    p.lse[at] = seen[r] ? logf(master.sum[r]) + kLn2 * (reference[r].now + 7.0f) - bias + smooth
+                        : -INFINITY;
   }
 }
 
@@ -506,8 +517,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
   if constexpr (C::kSharedMaster) master.slot = &shared.master[0][threadIdx.x - 128];
   uint32_t phases = 0;
 
-  const uint32_t k_at = wgmma_address(shared_address(shared.stage[0].k));
-  const uint32_t v_at = wgmma_address(shared_address(shared.stage[0].v));
+  const uint32_t stages_at = wgmma_address(shared_address(shared.stage[0].k));
   constexpr int kStageStep = sizeof(typename Shared<C>::Stage) / 16;
 
   for (uint32_t turn = 0;; ++turn) {
@@ -536,30 +546,25 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
     const int limit[2] = {min(item.kv_len, item.keys_of_first_row + row),
                           min(item.kv_len, item.keys_of_first_row + row + 8)};
     Reference reference[2] = {};
-    master.clear();
+    if (halves == 0) master.clear();
 
     if (halves > 0) {
       int32_t scores[32];
-      uint32_t codes[2][4];
+      uint32_t codes[2][2][4];  // of the even and the odd halves
       float part[kOutputs + 4];
       float unit = 0.0f, constant[2] = {}, k_scale = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kOutputs + 4; ++i) part[i] = 0.0f;
 
       auto start_scores = [&](uint32_t keys_at) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) scores[i] = S::kMagic;
         wgmma_qk(scores, q, keys_at);
       };
-      // S of the next half and P V of the one whose codes are ready, then both are complete.
-      auto start = [&](uint32_t keys_at, uint32_t values_at, bool promote) {
+      // S of the next half, and P V of the half whose codes are ready.
+      auto start = [&](uint32_t keys_at, const uint32_t(&ready)[2][4], uint32_t values_at,
+                       bool promote) {
         start_scores(keys_at);
         if (promote) master.add(part);
-        wgmma_pv(part, codes, values_at, !promote);
-      };
-      auto finish = [&] {
-        wgmma_wait<0>(scores);
-        wgmma_wait<0>(part);
+        wgmma_pv(part, ready, values_at, !promote);
       };
       auto stage_ready = [&](int s) { return barrier_test(&shared.full[s], (phases >> s) & 1); };
       auto take_stage = [&](int s, bool ready) {
@@ -582,98 +587,124 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
           if (key >= limit[i / 2 % 2]) scores[i] = kMasked;
         }
       };
-      auto pack = [&] {
+      auto pack = [&](uint32_t(&out)[2][4]) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int32_t* x = &scores[i / 2 * 8 + i % 2 * 2];
-          codes[i / 4][i % 4] = S::pack(x[0], x[1], x[4], x[5]);
+          out[i / 4][i % 4] = S::pack(x[0], x[1], x[4], x[5]);
         }
       };
-      // Scores become codes in place. A reference moves by whole octaves, so that codes made with
-      // the old one are put right by an addition.
-      auto make_codes = [&](bool first) {
+      auto to_codes = [&] {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
           scores[i] = __float_as_int(S::at(scores[i], unit, constant[i / 2 % 2]));
         }
-        pack();
-        bool outside = first;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int32_t* x = &scores[2 * r];
-          int32_t most = __vimax3_s32(x[0], x[1], x[4]), other = __vimax3_s32(x[5], x[8], x[9]);
-          most = __vimax3_s32(most, x[12], x[13]), other = __vimax3_s32(other, x[16], x[17]);
-          most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
-          most = __vimax3_s32(most, x[28], x[29]), most = max(most, other);
-          outside |= S::above(most, kMaxCode) || S::below(most, kReferenceLow);
+      };
+      auto largest = [&](int r) {
+        const int32_t* x = &scores[2 * r];
+        int32_t most = __vimax3_s32(x[0], x[1], x[4]), other = __vimax3_s32(x[5], x[8], x[9]);
+        most = __vimax3_s32(most, x[12], x[13]), other = __vimax3_s32(other, x[16], x[17]);
+        most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
+        return max(__vimax3_s32(most, x[28], x[29]), other);
+      };
+      // Scores become codes in place. A reference moves by whole octaves, so that codes made with
+      // the old one are put right by an addition.
+      auto make_codes = [&](uint32_t(&out)[2][4]) {
+        to_codes();
+        pack(out);
+        const int32_t most[2] = {largest(0), largest(1)};
+        if (!__any_sync(~0u, S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
+                                 S::below(most[0], kReferenceLow) ||
+                                 S::below(most[1], kReferenceLow))) {
+          return;
         }
-        if (!__any_sync(~0u, outside)) return;
         float shift[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          float most = __int_as_float(scores[2 * r]);
+          float lead = __int_as_float(scores[2 * r]);
 #pragma unroll
           for (int i = 1; i < 16; ++i) {
-            most = fmaxf(most, __int_as_float(scores[i / 2 * 4 + 2 * r + i % 2]));
+            lead = fmaxf(lead, __int_as_float(scores[i / 2 * 4 + 2 * r + i % 2]));
           }
-          shift[r] = reference[r].move(quad_max(S::code(most)), first);
+          shift[r] = reference[r].move(quad_max(S::code(lead)));
         }
-        if (!first) master.rebase(part, two_to(shift[0]), two_to(shift[1]));
+        if (!__any_sync(~0u, shift[0] != 0.0f || shift[1] != 0.0f)) return;
+        wgmma_wait<0>(part);
+        master.rebase(part, two_to(shift[0]), two_to(shift[1]));
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
           scores[i] = __float_as_int(S::shifted(__int_as_float(scores[i]), shift[i / 2 % 2]));
         }
         constant[0] = S::constant(unit, reference[0].now);
         constant[1] = S::constant(unit, reference[1].now);
-        pack();
+        pack(out);
       };
       constexpr uint32_t kSecondKeys = 64 * C::kHeadDim / 16, kSecondValues = 64 / 16;
+      constexpr uint32_t kValues = kTileKeys * C::kHeadDim / 16;  // from a stage's K to its V
 
       take_stage(0, false);
-      start_scores(k_at);
+      start_scores(stages_at);
+      master.clear();
+#pragma unroll
+      for (int i = 0; i < kOutputs + 4; ++i) clear_in_place(part[i]);
       wgmma_wait<0>(scores);
       new_scales();
-      mask(0);
-      make_codes(true);
+      if (keys_unmasked < 64) mask(0);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        reference[r].start(quad_max(S::code(S::at(largest(r), unit, constant[r]))));
+      }
+      new_scales();
+      to_codes();
+      pack(codes[0]);
 
+      // Two halves a turn, none masked. `now` is the descriptor of a stage's K.
       int stage = 0;
-      const int pairs = min(halves - 1, keys_unmasked / 64 - 1) / 2;
+      uint32_t now = stages_at;
+      const int pairs = max(0, min(halves - 1, keys_unmasked / 64 - 1) / 2);
       for (int pair = 0; pair < pairs; ++pair) {
-        const int after = stage + 1 == C::kStages ? 0 : stage + 1;
-        start(k_at + stage * kStageStep + kSecondKeys, v_at + stage * kStageStep,
-              stage % (C::kPromoteHalves / 2) == 0);
+        const bool wrap = stage + 1 == C::kStages;
+        const int after = wrap ? 0 : stage + 1;
+        const uint32_t after_at = wrap ? stages_at : now + kStageStep;
+        start(now + kSecondKeys, codes[0], now + kValues, stage % (C::kPromoteHalves / 2) == 0);
         const bool ready = stage_ready(after);
-        finish();
-        make_codes(false);
+        wgmma_wait<C::kOverlap ? 1 : 0>(scores);
+        make_codes(codes[1]);
+        wgmma_wait<0>(part);
         take_stage(after, ready);
-        start(k_at + after * kStageStep, v_at + stage * kStageStep + kSecondValues, false);
-        finish();
-        release_stage(stage);
+        start(after_at, codes[1], now + kValues + kSecondValues, false);
+        wgmma_wait<C::kOverlap ? 1 : 0>(scores);
         new_scales();
-        make_codes(false);
+        make_codes(codes[0]);
+        wgmma_wait<0>(part);
+        release_stage(stage);
         stage = after;
+        now = after_at;
       }
       // The rest one by one: masked halves, or the second of a stage.
-      int half = 2 * max(pairs, 0);
+      int half = 2 * pairs;
       for (; half + 1 < halves; ++half) {
         const bool second = half % 2;
-        const int after = !second ? stage : stage + 1 == C::kStages ? 0 : stage + 1;
+        const bool wrap = stage + 1 == C::kStages;
+        const int after = !second ? stage : wrap ? 0 : stage + 1;
+        const uint32_t after_at = !second ? now + kSecondKeys : wrap ? stages_at : now + kStageStep;
         if (second) take_stage(after, false);
-        start(k_at + after * kStageStep + (second ? 0 : kSecondKeys),
-              v_at + stage * kStageStep + (second ? kSecondValues : 0),
+        start(after_at, codes[0], now + kValues + (second ? kSecondValues : 0),
               !second && stage % (C::kPromoteHalves / 2) == 0);
-        finish();
+        wgmma_wait<0>(scores);
+        wgmma_wait<0>(part);
         if (second) {
           release_stage(stage);
           new_scales();
+          now = after_at;
         }
         mask(half + 1);
-        make_codes(false);
+        make_codes(codes[0]);
         stage = after;
       }
       const bool promote = half % 2 == 0 && stage % (C::kPromoteHalves / 2) == 0;
       if (promote) master.add(part);
-      wgmma_pv(part, codes, v_at + stage * kStageStep + half % 2 * kSecondValues, !promote);
+      wgmma_pv(part, codes[0], now + kValues + half % 2 * kSecondValues, !promote);
       wgmma_wait<0>(part);
       release_stage(stage);
       master.add(part);
@@ -785,7 +816,18 @@ Status launch(const AttentionParams& p, Stream stream) {
   }
   plan_kernel<<<1, std::min(1024, (p.batch + 31) / 32 * 32), 0, stream>>>(p, C::kRows, ctas,
                                                                           args.plan);
-  sage_sm90_kernel<C><<<ctas, C::kThreads, sizeof(Shared<C>), stream>>>(args);
+  // Starts while the list is being made, and waits for it before the first item.
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(C::kThreads);
+  config.dynamicSmemBytes = sizeof(Shared<C>);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, sage_sm90_kernel<C>, args);
   if (cudaGetLastError() != cudaSuccess) return {StatusCode::kCudaError, "launch failed"};
   return {};
 }

@@ -78,4 +78,13 @@ __device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
       : "memory");
 }
 
+// Programmatic dependent launch: the next kernel may start now; the memory of the kernels before it
+// is complete.
+__device__ inline void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+}
+__device__ inline void wait_for_prerequisites() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
 }  // namespace sage::device

@@ -41,6 +41,7 @@ AttentionLayout sage_sm90_layout(const AttentionProblem& problem, const SageSett
   const bool per_thread = settings.qk_granularity == Granularity::kPerThread;
   AttentionLayout layout;
   layout.head_dim = layout.head_dim_v = padded(std::max(problem.head_dim, problem.head_dim_v));
+  layout.tile_q = layout.head_dim == 128 ? kTileRowsD128 : kTileRowsD64;
   layout.tile_k = 64;
   layout.q_groups = per_thread ? ScaleGroups{kQueryBlock, 8, GroupPattern::kRowMod8}
                                : ScaleGroups{kQueryBlock, 1, GroupPattern::kAll};
@@ -56,13 +57,21 @@ AttentionLayout sage_sm90_layout(const AttentionProblem& problem, const SageSett
   }
   layout.p = settings.p;
   layout.p_offset = 0.0f;
-  layout.promote_keys = 256;
+  layout.reference.used = true;
+  layout.reference.max_code = kMaxCode;
+  layout.reference.top_code = kReferenceTop;
+  layout.reference.low_code = kReferenceLow;
+  layout.reference.span_octaves = kReferenceSpan;
+  layout.promote_keys = kPromoteKeys;
   layout.accumulator_bits = 13;
+  layout.row_sum_promoted = true;
+  layout.lse_bias = settings.p == PMode::kLinear ? kLinearSumBias : 0.0f;
   return layout;
 }
 
+// Two counters, then for every sequence its place in the order of work and the items up to it.
 size_t sage_sm90_workspace_bytes(const AttentionParams& params) {
-  return 16 + 8 * static_cast<size_t>(std::max(params.batch, 1)) + 16;
+  return 2 * sizeof(int32_t) * (1 + static_cast<size_t>(std::max(params.batch, 1)));
 }
 
 Status check_sage_sm90(const AttentionParams& p) {
@@ -114,6 +123,22 @@ Status check_sage_sm90(const AttentionParams& p) {
     return {StatusCode::kWorkspaceTooSmall, "see AttentionKernel::workspace_bytes"};
   }
   return {};
+}
+
+AttentionKernel sage_sm90_row() {
+  AttentionKernel row = {};
+  row.name = "sage_sm90";
+  row.architectures = "sm_90a";
+  row.defaults.p = PMode::kLinear;
+  row.defaults.smooth_v = Smooth::kNone;
+  row.supports = supports_sage_sm90;
+  row.runs_on = [](int compute_capability) { return compute_capability == 90; };
+  row.layout = sage_sm90_layout;
+#ifdef SAGE_WITH_CUDA
+  row.launch = launch_sage_sm90;
+#endif
+  row.workspace_bytes = sage_sm90_workspace_bytes;
+  return row;
 }
 
 }  // namespace sage

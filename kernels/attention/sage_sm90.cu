@@ -231,6 +231,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         k_scale = shared.k_scale[s][lane % 4];
       };
       auto release_stage = [&](int s) {
+        __syncwarp();
         if (lane == 0) barrier_arrive(&shared.empty[s]);
       };
       auto new_scales = [&] {

@@ -19,7 +19,6 @@ constexpr int kUnbounded = 1 << 29;  // causal shift of a full mask
 struct Plan {
   int next;   // item that the next free CTA takes
   int items;  // in all
-  int64_t pad;
 };
 __device__ __host__ inline int* plan_order(Plan* plan) {
   return reinterpret_cast<int*>(plan + 1);

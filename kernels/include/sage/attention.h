@@ -68,6 +68,7 @@ struct AttentionKernel {
   bool (*runs_on)(int compute_capability);  // e.g. 90
   AttentionLayout (*layout)(const AttentionProblem& problem, const SageSettings& settings);
   Status (*launch)(const AttentionParams& params, Stream stream);  // nullptr: built without CUDA
+  size_t (*workspace_bytes)(const AttentionParams& params) = nullptr;  // nullptr: none is needed
 };
 
 struct AttentionKernelList {

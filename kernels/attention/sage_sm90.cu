@@ -21,6 +21,10 @@
 #include "device/tma.cuh"
 #include "device/wgmma.cuh"
 
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177  // in a build for other architectures the kernel is empty
+#endif
+
 namespace sage {
 namespace {
 
@@ -224,9 +228,8 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         if (promote) master.add(part);
         wgmma_pv(part, ready, values_at, !promote);
       };
-      auto stage_ready = [&](int s) { return barrier_test(&shared.full[s], (phases >> s) & 1); };
-      auto take_stage = [&](int s, bool ready) {
-        if (!ready) barrier_wait(&shared.full[s], (phases >> s) & 1);
+      auto take_stage = [&](int s) {
+        barrier_wait(&shared.full[s], (phases >> s) & 1);
         phases ^= 1u << s;
         k_scale = shared.k_scale[s][lane % 4];
       };
@@ -312,7 +315,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       constexpr uint32_t kSecondKeys = 64 * C::kHeadDim / 16, kSecondValues = 64 / 16;
       constexpr uint32_t kValues = kTileKeys * C::kHeadDim / 16;  // from a stage's K to its V
 
-      take_stage(0, false);
+      take_stage(0);
       start_scores(stages_at);
       master.clear();
 #pragma unroll
@@ -337,11 +340,10 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         const int after = wrap ? 0 : stage + 1;
         const uint32_t after_at = wrap ? stages_at : now + kStageStep;
         start(now + kSecondKeys, codes[0], now + kValues, stage % (C::kPromoteHalves / 2) == 0);
-        const bool ready = stage_ready(after);
+        take_stage(after);  // early, its latency hidden under the product
         wgmma_wait<1>(scores);
         make_codes(codes[1]);
         wgmma_wait<0>(part);
-        take_stage(after, ready);
         start(after_at, codes[1], now + kValues + kSecondValues, false);
         wgmma_wait<1>(scores);
         new_scales();
@@ -358,7 +360,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         const bool wrap = stage + 1 == C::kStages;
         const int after = !second ? stage : wrap ? 0 : stage + 1;
         const uint32_t after_at = !second ? now + kSecondKeys : wrap ? stages_at : now + kStageStep;
-        if (second) take_stage(after, false);
+        if (second) take_stage(after);
         start(after_at, codes[0], now + kValues + (second ? kSecondValues : 0),
               !second && stage % (C::kPromoteHalves / 2) == 0);
         wgmma_wait<0>(scores);
@@ -392,6 +394,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     sage_sm90_kernel(const __grid_constant__ Args args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   if (threadIdx.x == 0) {
@@ -423,6 +426,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     registers_increase<C::kConsumerRegisters>();
     consume<C>(shared, args);
   }
+#endif
 }
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
@@ -455,6 +459,12 @@ bool encode(EncodeTiled function, CUtensorMap* map, const void* data, int64_t x,
 
 template <class C>
 Status launch(const AttentionParams& p, Stream stream) {
+  int device = 0, processors = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (major != 9 || minor != 0) return {StatusCode::kUnsupported, "written for sm_90a alone"};
   const EncodeTiled function = encode_function();
   if (!function) return {StatusCode::kCudaError, "the driver has no cuTensorMapEncodeTiled"};
   Args args = {};
@@ -475,9 +485,6 @@ Status launch(const AttentionParams& p, Stream stream) {
               C::kHeadDimV, 1)) {
     return {StatusCode::kInvalidArgument, "the operands cannot be described to the copy engine"};
   }
-  int device = 0, processors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const int64_t most_items = (p.total_q / C::kRows + p.batch) * p.num_qo_heads;
   const int ctas = static_cast<int>(std::min<int64_t>(processors, most_items));
   if (cudaFuncSetAttribute(sage_sm90_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,

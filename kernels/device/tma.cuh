@@ -39,19 +39,6 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Whether the phase of this parity has completed by now.
-__device__ inline bool barrier_test(uint64_t* barrier, uint32_t parity) {
-  uint32_t ready;
-  asm volatile(
-      "{\n.reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n}\n"
-      : "=r"(ready)
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-  return ready;
-}
-
 // Copies one box of a rank-3 tensor; coordinates innermost first. Outside the tensor reads as 0.
 __device__ inline void tma_load_3d(void* destination, const CUtensorMap& map, uint64_t* barrier,
                                    int x, int y, int z) {
@@ -81,7 +68,9 @@ __device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
 // Programmatic dependent launch: the next kernel may start now; the memory of the kernels before it
 // is complete.
 __device__ inline void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
 }
 __device__ inline void wait_for_prerequisites() {
   asm volatile("griddepcontrol.wait;\n" ::: "memory");

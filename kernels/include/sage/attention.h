@@ -43,6 +43,9 @@ struct AttentionParams {
   int64_t o_token_stride = 0;  // elements
   int64_t o_head_stride = 0;   // elements
   float* lse = nullptr;        // [num_qo_heads, total_q], or nullptr
+
+  void* workspace = nullptr;  // AttentionKernel::workspace_bytes, 16-byte aligned; contents ignored
+  size_t workspace_bytes = 0;
 };
 
 // The shape of a problem, as far as it decides which kernels can do it.
@@ -66,6 +69,7 @@ struct AttentionKernel {
   AttentionLayout (*layout)(const AttentionProblem& problem, const SageSettings& settings);
   Status (*check)(const AttentionParams& params);  // what launch would refuse; launches nothing
   Status (*launch)(const AttentionParams& params, Stream stream);  // nullptr: built without CUDA
+  size_t (*workspace_bytes)(const AttentionParams& params) = nullptr;  // nullptr: none is needed
 };
 
 struct AttentionKernelList {

@@ -75,6 +75,34 @@ SAGE_HOST_DEVICE constexpr int64_t scale_row(ScaleGroups g, int64_t cu_start, in
          group_in_block(g.pattern, static_cast<int>(token_in_sequence % g.block_tokens));
 }
 
+// The "moving reference" form of the online softmax, in codes: eighths of an octave above the
+// smallest normal of e4m3 times 2^-7, so that P = 2^(code / 8 - 7) and 126 is the largest finite P.
+// Per query row, R (whole octaves, so that every rescaling is exact) starts with the first tile_k
+// keys and is looked at again with every further tile_k keys, unmasked keys only, in order:
+//
+//   code(key) = 8 * (log2(e) * s[key] - R); lead = the largest of the tile. No key: nothing
+//   happens. first tile:                         R = ceil((lead at R = 0 - top) / 8); highest = R
+//   lead > max_code or lead < low_code: R = max(R + ceil((lead - top) / 8), highest - span_octaves)
+//                                       highest = max(highest, R)
+//   if R moved: what the row has summed since its last promotion is promoted (the accumulator is 0
+//   from then on), and the promoted sums are multiplied by 2^(R before - R). Then P of the tile is
+//   made with the new R.
+//
+// PMode::kLinear, all fp32 but for the last line, which is exact before its one rounding (double):
+//   unit  = max(fma(q_scale * f, k_scale, 3) - 3, 2^-22)      f = fp32(sm_scale * 8 * log2(e))
+//   const = fma(-12582912, unit, -8 * R)
+//   code  = round_half_even((12582912 + dot) * unit + const)  P's byte: clamped to [0, 255]
+// PMode::kExp2: unit = max(q_scale * f / 8 * k_scale, 2^-60), const = fma(-12582912, unit, -7 - R),
+//   x = fma(12582912 + dot, unit, const), P's byte = e4m3(2^x), code = 8 * (x + 7); after R moved
+//   in this tile, x + (R before - R).
+struct MovingReference {
+  bool used = false;  // false: m is the running maximum, see p_offset
+  int max_code = 126;
+  int top_code = 102;
+  int low_code = 46;
+  int span_octaves = 40;
+};
+
 // Everything that fixes the numbers a kernel produces.
 struct AttentionLayout {
   int head_dim = 128;    // padded: channels of Q and K codes
@@ -95,14 +123,22 @@ struct AttentionLayout {
   float v_code_max =
       448.0f;  // FP8: scale = amax / v_code_max. FP16: scale = 2^ceil(log2 amax)/v_code_max
 
-  // P = 2^(s - m + p_offset), rounded to the PV type; m is the running maximum in base 2.
+  // P = 2^(s - m + p_offset), rounded to the PV type; m is the running maximum in base 2, unless a
+  // moving reference replaces both.
   PMode p = PMode::kExp2;
   float p_offset = 8.807f;
+  MovingReference reference;
 
   // O accumulates promote_keys keys in the tensor core, whose adder keeps accumulator_bits fraction
-  // bits (0: plain fp32), then is added to fp32 registers.
+  // bits (0: plain fp32), then is added to fp32 registers. Intervals start at the sequence's first
+  // key. row_sum_promoted: the denominator is one more column of the same product (V code 1.0),
+  // with the same loss; else it is an fp32 sum of the rounded P.
   int promote_keys = 64;
   int accumulator_bits = 0;
+  bool row_sum_promoted = false;
+  // Subtracted from the natural logarithm of the denominator in the LSE: linear codes overstate P
+  // by (1 + f) / 2^f, f the fraction of the octave, 1.0407 on average.
+  float lse_bias = 0.0f;
 };
 
 }  // namespace sage

@@ -1,0 +1,152 @@
+// sage_sm90 against exact attention and against its own rules, on operands quantised here.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "gpu/sage_sm90_operands.h"
+
+namespace {
+
+using namespace sage_sm90_test;
+
+class SageSm90 : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernel_ = sage::find_attention_kernel("sage_sm90");
+    ASSERT_NE(kernel_, nullptr);
+    int device = 0, major = 0, minor = 0;
+    if (!kernel_->launch || cudaGetDevice(&device) != cudaSuccess) GTEST_SKIP() << "no GPU";
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    if (!kernel_->runs_on(10 * major + minor)) GTEST_SKIP() << "not a GPU of this kernel";
+  }
+  void expect_right(const Shape& shape, double exact_limit = 0.05, int stride = 1) {
+    const Operands x = make_operands(*kernel_, shape);
+    const Output output = run(*kernel_, x);
+    const Errors rules = compare(x, output, true, stride),
+                 exact = compare(x, output, false, stride);
+    // Measured: 0.0003 to 0.002, the fp16 rounding of O and the 13-bit sums; LSE 0.001.
+    EXPECT_LT(rules.relative_l1, 0.004);
+    EXPECT_LT(rules.lse, 0.004);
+    EXPECT_LT(exact.relative_l1, exact_limit);
+  }
+  const sage::AttentionKernel* kernel_ = nullptr;
+};
+
+TEST_F(SageSm90, EveryMaskHeadDimAndPMode) {
+  for (int head_dim : {64, 128}) {
+    for (sage::PMode p : {sage::PMode::kLinear, sage::PMode::kExp2}) {
+      for (Mask mask : {Mask::kFull, Mask::kCausalBottomRight, Mask::kCausalTopLeft}) {
+        SCOPED_TRACE(std::to_string(head_dim) + " " + std::to_string(static_cast<int>(p)) + " " +
+                     std::to_string(static_cast<int>(mask)));
+        Shape shape;
+        shape.q_lens = {7, 130, 0, 300, 77, 5, 64, 200};
+        shape.kv_lens = {7, 130, 40, 300, 500, 0, 63, 20};
+        shape.head_dim = head_dim;
+        shape.p = p;
+        shape.mask = mask;
+        expect_right(shape, 0.05, 5);
+      }
+    }
+  }
+}
+
+TEST_F(SageSm90, EveryResidueOfAKeyTile) {
+  Shape shape;
+  for (int n = 1; n <= 128; ++n) {
+    shape.q_lens.push_back(2);
+    shape.kv_lens.push_back(n + (n % 2 ? 128 : 0));
+  }
+  expect_right(shape);
+}
+
+TEST_F(SageSm90, PerWarpScalesAndGroupedHeads) {
+  Shape shape;
+  shape.q_lens = {100, 33};
+  shape.kv_lens = {600, 33};
+  shape.heads = 8;
+  shape.kv_heads = 2;
+  shape.mask = Mask::kCausalBottomRight;
+  shape.granularity = sage::Granularity::kPerWarp;
+  expect_right(shape, 0.06, 7);
+}
+
+TEST_F(SageSm90, BiasedValuesKeepTheirNormOverManyKeys) {
+  Shape shape;
+  shape.q_lens = {3};
+  shape.kv_lens = {20000};
+  shape.v_bias = 10.0f;
+  expect_right(shape, 0.004);
+}
+
+TEST_F(SageSm90, SharpScoresMoveTheReference) {
+  Shape shape;
+  shape.q_lens = {40};
+  shape.kv_lens = {2000};
+  shape.q_gain = 8.0f;
+  expect_right(shape, 0.2, 3);
+  shape.q_gain = 0.0f;
+  expect_right(shape, 0.05, 3);
+}
+
+TEST_F(SageSm90, ASequenceAloneGivesTheSameBits) {
+  Shape batch;
+  batch.q_lens = {70, 129, 300};
+  batch.kv_lens = {200, 129, 700};
+  batch.mask = Mask::kCausalBottomRight;
+  const Operands all = make_operands(*kernel_, batch);
+  const Output together = run(*kernel_, all);
+  EXPECT_EQ(together.o, run(*kernel_, all).o) << "not deterministic";
+
+  Shape one = batch;
+  one.q_lens = {70};
+  one.kv_lens = {200};
+  Operands alone = make_operands(*kernel_, one);  // the same first values of q, other k and v
+  const auto take = [](auto& to, const auto& from) {
+    std::copy_n(from.begin(), to.size(), to.begin());
+  };
+  take(alone.k_codes, all.k_codes);
+  take(alone.v_codes, all.v_codes);
+  take(alone.v_scales, all.v_scales);
+  take(alone.k_scales, all.k_scales);
+  const Output single = run(*kernel_, alone);
+  EXPECT_TRUE(std::equal(single.o.begin(), single.o.end(), together.o.begin()));
+}
+
+TEST(SageSm90Row, SaysWhatItCannotDoBeforeALaunch) {
+  const sage::AttentionKernel* kernel = sage::find_attention_kernel("sage_sm90");
+  ASSERT_NE(kernel, nullptr);
+  sage::AttentionProblem problem;
+  EXPECT_EQ(kernel->supports(problem, kernel->defaults), nullptr);
+  problem.head_dim = 256;
+  EXPECT_STREQ(kernel->supports(problem, kernel->defaults), "head_dim above 128");
+  sage::SageSettings fp16 = kernel->defaults;
+  fp16.pv = sage::PvType::kFp16;
+  EXPECT_NE(kernel->supports(sage::AttentionProblem{}, fp16), nullptr);
+  EXPECT_FALSE(kernel->runs_on(80));
+  EXPECT_TRUE(kernel->runs_on(90));
+  if (!kernel->launch) GTEST_SKIP() << "built without CUDA";
+
+  alignas(16) static char bytes[64];
+  AttentionParams p;
+  p.layout = kernel->layout(sage::AttentionProblem{}, kernel->defaults);
+  p.batch = 1;
+  p.num_qo_heads = p.num_kv_heads = 1;
+  p.head_dim_v = 128;
+  p.total_q = p.total_kv = 1;
+  p.sm_scale = 1.0f;
+  EXPECT_EQ(kernel->launch(p, nullptr).code, sage::StatusCode::kInvalidArgument);
+  p.cu_seqlens_q = p.cu_seqlens_kv = reinterpret_cast<const int32_t*>(bytes);
+  p.q_codes = p.k_codes = reinterpret_cast<const int8_t*>(bytes);
+  p.v_codes = p.o = bytes;
+  p.q_scales = p.k_scales = p.v_scales = reinterpret_cast<const float*>(bytes);
+  p.o_token_stride = p.o_head_stride = 128;
+  EXPECT_EQ(kernel->launch(p, nullptr).code, sage::StatusCode::kWorkspaceTooSmall);
+  p.o = bytes + 2;
+  EXPECT_EQ(kernel->launch(p, nullptr).code, sage::StatusCode::kMisaligned);
+  p.o = bytes;
+  p.layout.head_dim = 192;
+  EXPECT_EQ(kernel->launch(p, nullptr).code, sage::StatusCode::kUnsupported);
+}
+
+}  // namespace

@@ -27,7 +27,10 @@ enum class VScale { kPerChannel, kPerHead };
 struct SageSettings {
   Granularity qk_granularity = Granularity::kPerThread;
   Smooth smooth_k = Smooth::kMean;
-  Smooth smooth_v = Smooth::kMean;
+  // None: an offset moves 16-bit inputs off e4m3's symmetric grid, and the rounding of all values
+  // is then biased the same way: relative L1 0.064 instead of 0.043 at 128k keys of N(0, 1) on an
+  // H200. A mean in V is kept by promote_keys.
+  Smooth smooth_v = Smooth::kNone;
   Rotate rotate = Rotate::kNone;
   VScale v_scale = VScale::kPerChannel;
   PvType pv = PvType::kFp8E4m3;

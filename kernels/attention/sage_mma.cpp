@@ -136,8 +136,9 @@ Status check_sage_mma(PvType pv, const AttentionParams& p) {
       p.mask != Mask::kCausalTopLeft) {
     return invalid("unknown mask");
   }
-  if (!std::isfinite(p.sm_scale) || p.sm_scale <= 0.0f) {
-    return invalid("sm_scale must be positive and finite");
+  // The smallest scales times it must stay above 0, for masked scores to stay at -inf.
+  if (!std::isfinite(p.sm_scale) || p.sm_scale < 1e-20f) {
+    return invalid("sm_scale must be finite and at least 1e-20");
   }
   if (p.o_dtype != DType::kBf16 && p.o_dtype != DType::kFp16) {
     return invalid("o must be bf16 or fp16");

@@ -85,6 +85,10 @@ struct SageMmaConfig {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kStages = 2;
+  // As many as registers allow: O and the scores of a warp's 32 rows fill most of them.
+  static constexpr int kCtasPerSm = kHeadDim == 64 && kHeadDimV == 64 ? 3 : 2;
+  // Blocks of V's channels that the compiler may interleave: each has sums of its own in flight.
+  static constexpr int kBlocksTogether = kCtasPerSm == 3 ? 2 : 4;
   static constexpr int kChannelBlocks = kHeadDimV / 8;
   static constexpr int kPvSteps = kTileK / Pv::kKeysPerStep;
   static constexpr int kQBytes = kTileQ * kHeadDim;
@@ -155,7 +159,9 @@ struct SageMmaWork {
   const uint8_t *k_codes, *v_codes;  // of the first key
   const float* k_scales;             // of the first key block
 
-  __device__ int visible(int row) const { return max(0, min(kv_len, row + shift)); }
+  __device__ int visible(int row) const {
+    return static_cast<int>(max(int64_t{0}, min(int64_t{kv_len}, int64_t{row} + shift)));
+  }
 };
 
 template <class Pv, int kHeadDim, int kHeadDimV>
@@ -204,24 +210,45 @@ __device__ __forceinline__ SageMmaWork find_work(const AttentionParams& p,
   return w;
 }
 
-// Integer scores, plus kScoreBias, of 16 rows and the tile's 64 keys. q_lane and k_lane: the lane's
-// ldmatrix addresses of the first 32 channels.
+// Integer scores, plus kScoreBias, of the warp's 32 rows (two m16 blocks) and the tile's 64 keys.
+// q_lane and k_lane: the lane's ldmatrix addresses of the first 32 channels.
 template <int kHeadDim>
-__device__ __forceinline__ void multiply_qk(int (&scores)[8][4], uint32_t q_lane, uint32_t k_lane) {
+__device__ __forceinline__ void multiply_qk(int (&scores)[2][8][4], uint32_t q_lane,
+                                            uint32_t k_lane) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) scores[i / 4][i % 4] = kScoreBias;
+  for (int i = 0; i < 64; ++i) scores[i / 32][i / 4 % 8][i % 4] = kScoreBias;
 #pragma unroll
   for (int step = 0; step < kHeadDim / 32; ++step) {
-    uint32_t q[4];
-    device::ldmatrix_x4(q, q_lane ^ (step * 32));
+    uint32_t q[2][4];
+    device::ldmatrix_x4(q[0], q_lane ^ (step * 32));
+    device::ldmatrix_x4(q[1], (q_lane ^ (step * 32)) + 16 * kHeadDim);
 #pragma unroll
     for (int block = 0; block < 8; block += 2) {
       uint32_t k[4];
       device::ldmatrix_x4(k, (k_lane ^ (step * 32)) + block * 8 * kHeadDim);
-      device::mma_s8(scores[block], q, k[0], k[1]);
-      device::mma_s8(scores[block + 1], q, k[2], k[3]);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        device::mma_s8(scores[m][block], q[m], k[0], k[1]);
+        device::mma_s8(scores[m][block + 1], q[m], k[2], k[3]);
+      }
     }
   }
+}
+
+// Row `half` of a lane's two in an m16 block; its columns are 8 block, 8 block + 1.
+__device__ __forceinline__ void mask_row(int (&scores)[8][4], int half, int live_columns) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    if (i / 2 * 8 + i % 2 >= live_columns) scores[i / 2][half * 2 + i % 2] = kMaskedScore;
+  }
+}
+__device__ __forceinline__ int largest_of(const int (&scores)[8][4], int half) {
+  int largest = kMaskedScore;
+#pragma unroll
+  for (int block = 0; block < 8; ++block) {
+    largest = __vimax3_s32(largest, scores[block][half * 2], scores[block][half * 2 + 1]);
+  }
+  return largest;
 }
 
 // V of one block of 8 channels and all 64 keys, as B fragments: two registers per step. `v_lane` is
@@ -245,7 +272,8 @@ __device__ __forceinline__ void load_v(uint32_t (&v)[4 * Pv::kElementBytes], uin
 }
 
 template <class Pv, int kHeadDim, int kHeadDimV>
-__global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThreads, 2)
+__global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThreads,
+                                  SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kCtasPerSm)
     sage_mma_kernel(const __grid_constant__ AttentionParams p,
                     const __grid_constant__ SageMmaSizes sizes) {
 #if __CUDA_ARCH__ >= 890
@@ -310,7 +338,7 @@ __global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThrea
                  : 1.0f;
     };
 
-    // ---- state: rows g, g + 8, g + 16, g + 24 of the warp ---------------------------------------
+    // ---- the loop over keys ---------------------------------------------------------------------
     float o[2][C::kChannelBlocks][4] = {};
     float row_max[2][2], row_sum[2][2] = {};
 #pragma unroll
@@ -333,31 +361,23 @@ __global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThrea
           kFp8 ? chunk_zero<C::kTileK>(v_tile + stage, lane % 8) ^ (lane / 8 * 16)
                : chunk_zero<kHeadDimV * 2>(v_tile + stage, lane);
 
-      // Scores, running maximum, P: 16 rows at a time, because registers are short.
+      int scores[2][8][4];
+      multiply_qk<kHeadDim>(scores, q_lane, k_lane);
+
+      // Mask, running maximum, P.
       float rescale[2][2];
       uint32_t probabilities[2][C::kPvSteps][4];
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        int scores[8][4];
-        multiply_qk<kHeadDim>(scores, q_lane + m * 16 * kHeadDim, k_lane);
         float exponent_bias[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (tile >= full_tiles) {
             const Owned owned;
             const int row = work.q_begin + owned.row + m * 16 + half * 8;
-            const int live = work.visible(row) - tile * C::kTileK - owned.column;
-#pragma unroll
-            for (int i = 0; i < 16; ++i) {
-              if (i / 2 * 8 + i % 2 >= live) scores[i / 2][half * 2 + i % 2] = kMaskedScore;
-            }
+            mask_row(scores[m], half, work.visible(row) - tile * C::kTileK - owned.column);
           }
-          int largest = kMaskedScore;
-#pragma unroll
-          for (int block = 0; block < 8; ++block) {
-            largest = __vimax3_s32(largest, scores[block][half * 2], scores[block][half * 2 + 1]);
-          }
-          float tile_max = (__int_as_float(largest) - kScoreBiasFloat) * scale;
+          float tile_max = (__int_as_float(largest_of(scores[m], half)) - kScoreBiasFloat) * scale;
           tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffff, tile_max, 1));
           tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffff, tile_max, 2));
           const float before = row_max[m][half];
@@ -370,7 +390,7 @@ __global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThrea
         float weights[8][4];
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
-          const float score = __int_as_float(scores[i / 4][i % 4]) - kScoreBiasFloat;
+          const float score = __int_as_float(scores[m][i / 4][i % 4]) - kScoreBiasFloat;
           weights[i / 4][i % 4] = device::exp2_approx(fmaf(score, scale, exponent_bias[i % 4 / 2]));
         }
 #pragma unroll
@@ -378,6 +398,7 @@ __global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThrea
           Pv::pack(probabilities[m][step], weights, step);
         }
       }
+
       // The row sum is a product with a column of ones: it adds the rounded P, as O does.
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
@@ -393,7 +414,9 @@ __global__ void __launch_bounds__(SageMmaConfig<Pv, kHeadDim, kHeadDimV>::kThrea
       }
 #pragma unroll
       for (int block = 0; block < C::kChannelBlocks; ++block) {
-        if (block % 4 == 0 && block * 8 >= p.head_dim_v) break;  // V's padding
+        // V's padding is skipped; and the branch keeps the compiler from interleaving more blocks
+        // than it has registers for.
+        if (block % C::kBlocksTogether == 0 && block * 8 >= p.head_dim_v) break;
         uint32_t v[4 * Pv::kElementBytes];
         load_v<Pv, kHeadDimV>(v, v_lane, block);
 #pragma unroll

@@ -147,6 +147,7 @@ TEST_P(SageMma, RefusesBadArguments) {
            {"head_dim_v 0", invalid, [](A& a) { a.head_dim_v = 0; }},
            {"mask", invalid, [](A& a) { a.mask = static_cast<Mask>(7); }},
            {"sm_scale 0", invalid, [](A& a) { a.sm_scale = 0; }},
+           {"sm_scale tiny", invalid, [](A& a) { a.sm_scale = 1e-30f; }},
            {"sm_scale NaN", invalid, [](A& a) { a.sm_scale = NAN; }},
            {"o_dtype", invalid, [](A& a) { a.o_dtype = DType::kFp32; }},
            {"stride", invalid, [](A& a) { a.o_token_stride = -512; }},
@@ -181,7 +182,7 @@ TEST_P(SageMma, RefusesBadArguments) {
       EXPECT_EQ(kernel_.launch(a, nullptr).code, row.code) << row.what;
     }
   }
-  // Valid ones are refused for no reason but a missing device.
+  // Valid ones are refused for no reason but a missing device, by check or by launch.
   const StatusCode code = kernel_.check(valid_params(kernel_)).code;
   EXPECT_TRUE(code == StatusCode::kOk || code == StatusCode::kCudaError);
 }
@@ -237,7 +238,7 @@ TEST_P(SageMma, WorkspaceArraysDoNotOverlap) {
 
 TEST_P(SageMma, WorkspaceHasOnlyWhatIsNeeded) {
   SageAttentionParams p = attention_params(kernel_);
-  alignas(256) static char base[1];
+  alignas(256) static char base[256];
   EXPECT_EQ(plan_workspace(p, base).lse_dot, nullptr);
   EXPECT_NE(plan_workspace(p, base).k_offset, nullptr);
   p.settings.smooth_k = Smooth::kNone;
@@ -251,7 +252,7 @@ TEST_P(SageMma, WorkspaceHasOnlyWhatIsNeeded) {
 
 TEST_P(SageMma, ComposedRefusesBadArguments) {
   using P = SageAttentionParams;
-  alignas(256) static char memory[1];
+  alignas(256) static char memory[256];
   const SageAttentionParams valid = attention_params(kernel_);
   const size_t bytes = plan_workspace(valid, nullptr).bytes;
   struct Row {
@@ -283,6 +284,15 @@ TEST_P(SageMma, ComposedRefusesBadArguments) {
   rope.batch = valid.batch;
   EXPECT_EQ(launch_prefill(rope, valid, memory, bytes, nullptr).code, StatusCode::kInvalidArgument);
 }
+
+#ifndef SAGE_WITH_CUDA
+TEST_P(SageMma, SaysThatThereIsNoCuda) {
+  SageAttentionParams p = attention_params(kernel_);
+  const Status status = launch_attend(p, plan_workspace(p, nullptr), nullptr);
+  EXPECT_EQ(status.code, StatusCode::kUnsupported);
+  EXPECT_STREQ(status.reason, "built without CUDA");
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SageMma, testing::Values("sage_mma_fp8", "sage_mma_fp16"),
                          [](const auto& info) { return std::string(info.param); });

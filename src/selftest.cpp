@@ -19,6 +19,8 @@ Case base_case(const char* name, OpKind op) {
   c.sm_scale = 1.0 / std::sqrt(static_cast<double>(c.model.head_dim));
   c.validate.rows = Rows::kFull;
   c.cache.num_pages = 24;
+  c.sage.smooth_k = c.sage.smooth_v = sage::Smooth::kMean;  // so that offsets can go wrong
+  c.sage.v_scale = sage::VScale::kPerChannel;
   c.seed = 11;
   return c;
 }

@@ -1,5 +1,4 @@
-// Variable-length SageAttention on mma.sync, for sm_80 and up (FP16 P V) and sm_89 and up (FP8 P
-// V).
+// Variable-length SageAttention on mma.sync: P V in FP16 for sm_80 and up, in FP8 for sm_89 and up.
 //
 // One CTA computes 128 query rows of one (sequence, head): 4 warps of 32 rows. Keys come in tiles
 // of 64, through kStages buffers of shared memory filled by cp.async. Scores, P and O stay in

@@ -16,6 +16,12 @@ constexpr double kAmaxFloor = 1e-7;         // of the contract: no division by z
 // difference stays near 0. Few codes have few ties, hence the second term.
 constexpr double kMeanDifference = 0.02;
 
+// Half to even, saturated. Adding 1.5 * 2^52 leaves no fraction bits; std::nearbyint is a call.
+double nearest_code(double x) {
+  constexpr double kMagic = 0x1.8p52;
+  return (std::clamp(x, -127.0, 127.0) + kMagic) - kMagic;
+}
+
 struct Block {
   int64_t sequence, first, count;  // tokens within the sequence
 };
@@ -89,19 +95,57 @@ struct Signed {
   int64_t difference = 0, count = 0;
 };
 
-// The largest |value| of a scale group: as it is, and between what fp32 may make of it.
+// The largest |value| of a scale group: as it is, and between what fp32 may make of it. In lanes,
+// because a maximum in order is a chain that cannot be vectorised.
 struct GroupMax {
-  double amax = 0, low = 0, high = 0;
+  static constexpr int kLanes = 4;
+  double amax[kLanes] = {}, low[kLanes] = {}, high[kLanes] = {};
   bool used = false, finite = true;
-  void add(double value, double slack) {
-    const double size = std::fabs(value);
-    finite &= size < kInfinity;  // false for NaN too
-    amax = std::max(amax, size);
-    low = std::max(low, size - slack);
-    high = std::max(high, size + slack);
+
+  void add(const double* value, const double* slack, int dim) {  // dim is 64 or 128
+    int bad = 0;
+    for (int d = 0; d < dim; d += kLanes)
+      for (int i = 0; i < kLanes; ++i) {
+        const double size = std::fabs(value[d + i]), play = slack[d + i];
+        bad |= !(size < kInfinity);  // NaN too
+        amax[i] = size > amax[i] ? size : amax[i];
+        low[i] = size - play > low[i] ? size - play : low[i];
+        high[i] = size + play > high[i] ? size + play : high[i];
+      }
+    finite &= bad == 0;
     used = true;
   }
+  static double of(const double (&lanes)[kLanes]) {
+    return *std::max_element(lanes, lanes + kLanes);
+  }
 };
+
+// One row of codes against value / scale. Returns the sum of the codes' signed differences from the
+// recomputed ones. Elements are looked at one by one only where the row holds a new worst one.
+int check_row(const double* value, const double* slack, double scale, const int8_t* code, int dim,
+              Coordinate at, Tally& apart, Tally& distance) {
+  const double inverse = 1 / scale;
+  const double seen_apart = std::min(apart.ratio, 1.0), seen = std::min(distance.ratio, 1.0);
+  int look = 0, sum = 0;
+  for (int d = 0; d < dim; ++d) {
+    const double exact = value[d] * inverse, difference = code[d] - nearest_code(exact);
+    look |= !(std::fabs(exact - code[d]) <= seen * (kHalf + slack[d] * inverse));
+    look |= !(std::fabs(difference) <= seen_apart);
+    sum += static_cast<int>(difference);
+  }
+  if (!look) {
+    apart.checked += dim;
+    distance.checked += dim;
+    return sum;
+  }
+  for (int d = 0; d < dim; ++d) {
+    const double exact = value[d] * inverse, nearest = nearest_code(exact);
+    at.channel = d;
+    apart.add(std::fabs(code[d] - nearest), 1, nearest, code[d], at);
+    distance.add(std::fabs(exact - code[d]), kHalf + slack[d] * inverse, exact, code[d], at);
+  }
+  return sum;
+}
 
 void check_codes(const TensorView& x, const Tensor& cu_seqlens, const Tensor& offset,
                  const sage::ScaleGroups& groups, sage::Rotate rotate, const Tensor& codes,
@@ -126,8 +170,7 @@ void check_codes(const TensorView& x, const Tensor& cu_seqlens, const Tensor& of
         double* value = &rows.value[static_cast<size_t>(r * dim)];
         double* slack = &rows.slack[static_cast<size_t>(r * dim)];
         quantiser.read(block.sequence, cu[block.sequence] + block.first + r, head, value, slack);
-        GroupMax& group = maxima[static_cast<size_t>(sage::group_in_block(groups.pattern, r))];
-        for (int d = 0; d < dim; ++d) group.add(value[d], slack[d]);
+        maxima[static_cast<size_t>(sage::group_in_block(groups.pattern, r))].add(value, slack, dim);
       }
       for (int r = 0; r < block.count; ++r) {
         const int64_t token = block.first + r;
@@ -139,33 +182,23 @@ void check_codes(const TensorView& x, const Tensor& cu_seqlens, const Tensor& of
         if (group.used) {
           group.used = false;  // once per group
           // a NaN or an infinity has no code: it must live on in the scale
-          const double expected = group.finite ? std::max(group.amax, kAmaxFloor) / 127 : NAN;
+          const double expected =
+              group.finite ? std::max(GroupMax::of(group.amax), kAmaxFloor) / 127 : NAN;
           const double error = group.finite           ? error_between(expected, scale)
                                : std::isfinite(scale) ? kInfinity
                                                       : 0;
-          const double play =
-              group.finite ? kScaleSlack * expected + (group.high - group.low) / 127 : 0;
-          out[kScale].add(error, play, expected, scale, {block.sequence, head, token, -1});
+          const double play = (GroupMax::of(group.high) - GroupMax::of(group.low)) / 127;
+          out[kScale].add(error, group.finite ? kScaleSlack * expected + play : 0, expected, scale,
+                          {block.sequence, head, token, -1});
         }
         if (!group.finite) continue;
         if (!(scale > 0 && scale < kInfinity)) continue;  // already counted as a wrong scale
-        const double* value = &rows.value[static_cast<size_t>(r * dim)];
-        const double* slack = &rows.slack[static_cast<size_t>(r * dim)];
+        const auto row = static_cast<size_t>(r * dim);
         const int8_t* code =
             codes.as<int8_t>() + ((cu[block.sequence] + token) * x.heads + head) * dim;
-        const double inverse = 1 / scale;
-        int64_t sum = 0;
-        for (int d = 0; d < dim; ++d) {
-          const double exact = value[d] * inverse;
-          const double nearest = std::clamp(std::nearbyint(exact), -127.0, 127.0);
-          const double apart = code[d] - nearest;
-          const Coordinate at{block.sequence, head, token, d};
-          out[kApart].add(std::fabs(apart), 1, nearest, code[d], at);
-          out[kDistance].add(std::fabs(exact - code[d]), kHalf + slack[d] * inverse, exact, code[d],
-                             at);
-          sum += static_cast<int64_t>(apart);
-        }
-        difference.difference += sum;
+        difference.difference +=
+            check_row(&rows.value[row], &rows.slack[row], scale, code, dim,
+                      {block.sequence, head, token, -1}, out[kApart], out[kDistance]);
         difference.count += dim;
       }
     }

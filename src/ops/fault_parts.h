@@ -24,6 +24,7 @@ inline int32_t* cu_kv(FaultContext& f) {
 }
 
 // Elements of t as [outer, count, inner]: index `i` of the middle takes what `(i + 1) % count` has.
+// Only for tensors that the case has.
 inline void rotate_axis(Tensor& t, int64_t outer, int64_t count, int64_t inner) {
   const auto bytes =
       static_cast<std::ptrdiff_t>(inner) * static_cast<std::ptrdiff_t>(size_of(t.dtype));

@@ -13,6 +13,7 @@ constexpr auto kAttention = OpKind::kAttention;
 // The mean over the whole batch for every sequence.
 void global_mean(FaultContext& f) {
   Tensor& t = f.out.k_offset;
+  if (t.empty()) return;
   const int64_t batch = batch_of(f), row = t.size() / batch;
   for (int64_t i = 0; i < row; ++i) {
     double sum = 0;
@@ -27,6 +28,7 @@ void global_mean(FaultContext& f) {
 // Divides by the length rounded up to whole tiles.
 void padded_mean(FaultContext& f) {
   Tensor& t = f.out.k_offset;
+  if (t.empty()) return;
   const int64_t batch = batch_of(f), row = t.size() / batch, tile = f.kernel.layout.tile_k;
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t length = cu_kv(f)[b + 1] - cu_kv(f)[b];
@@ -39,11 +41,11 @@ void padded_mean(FaultContext& f) {
 
 void next_sequence(FaultContext& f, Tensor StageOutputs::*offset) {
   Tensor& t = f.out.*offset;
-  rotate_axis(t, 1, t.shape[0], t.shape[1] * t.shape[2]);
+  if (!t.empty()) rotate_axis(t, 1, t.shape[0], t.shape[1] * t.shape[2]);
 }
 void next_head(FaultContext& f, Tensor StageOutputs::*per_head) {
   Tensor& t = f.out.*per_head;
-  rotate_axis(t, t.shape[0], t.shape[1], t.shape[2]);
+  if (!t.empty()) rotate_axis(t, t.shape[0], t.shape[1], t.shape[2]);
 }
 
 // ---- codes of Q and K --------------------------------------------------------------------------
@@ -168,7 +170,9 @@ std::vector<Fault> quantisation_faults() {
        offset,
        offset,
        {},
-       [](FaultContext& f) { f.out.k_offset = Tensor(DType::kFp32, f.out.k_offset.shape); }},
+       [](FaultContext& f) {
+         std::fill_n(f.out.k_offset.as<float>(), f.out.k_offset.size(), 0.0f);
+       }},
       {"offset_of_neighbour",
        "K's offset of the next sequence",
        kAttention,

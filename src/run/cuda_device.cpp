@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "core/hash.h"
 #include "run/cuda_check.h"
 
 namespace sagebench {
@@ -52,7 +53,10 @@ CudaProbe probe_cuda() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
-    probe.problem = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+    const bool no_driver = cuda_driver_version().empty();  // which CUDA calls too old a driver
+    probe.problem = no_driver
+                        ? "no NVIDIA driver"
+                        : std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
     cudaGetLastError();  // the failed probe must not show up in a later check
     return probe;
   }
@@ -83,7 +87,7 @@ Environment describe_device(const CudaDevice& device, const Nvml* nvml) {
   Environment e;
   e.device = "cuda:" + std::to_string(device.ordinal);
   e.device_name = device.name;
-  e.uuid_hash = hash_text(device.uuid);
+  e.uuid_hash = hash_hex(device.uuid);  // tells GPUs apart, publishes no id
   e.compute_capability = device.compute_capability;
   e.driver = nvml ? nvml->driver_version() : "";
   if (e.driver.empty()) e.driver = "CUDA " + cuda_driver_version();

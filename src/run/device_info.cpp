@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cctype>
-#include <cstdint>
 #include <cstdio>
 #include <fstream>
 
@@ -83,14 +82,6 @@ std::string throttle_reason_names(unsigned long long reasons) {
     append(hex);
   }
   return text;
-}
-
-std::string hash_text(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  char hex[17];
-  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));
-  return hex;
 }
 
 }  // namespace sagebench

@@ -59,7 +59,4 @@ class Nvml {
   void* device_ = nullptr;
 };
 
-// FNV-1a, 16 hex digits: tells two GPUs apart without publishing their ids.
-std::string hash_text(const std::string& text);
-
 }  // namespace sagebench

@@ -43,9 +43,10 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedConfig, testing::ValuesIn(shipped()), [](co
 });
 
 TEST(ShippedConfigs, AreTheOnesPromised) {
-  EXPECT_EQ(shipped(), (std::vector<std::string>{"edge_cases", "kv-cache", "llama3-8b-prefill",
-                                                 "qwen2-7b-k-bias", "real-activations", "smoke",
-                                                 "strong-keys", "trace-conversation"}));
+  EXPECT_EQ(shipped(),
+            (std::vector<std::string>{"edge_cases", "h200-accuracy", "h200-attention", "kv-cache",
+                                      "llama3-8b-prefill", "qwen2-7b-k-bias", "real-activations",
+                                      "smoke", "strong-keys", "trace-conversation"}));
 }
 
 TEST(ShippedConfigs, TraceIsTheFirst32Conversations) {

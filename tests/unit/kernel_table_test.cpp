@@ -294,6 +294,37 @@ TEST_P(SageMma, SaysThatThereIsNoCuda) {
 }
 #endif
 
+TEST(SageSm90, IsARowWithItsOwnWorkspace) {
+  const AttentionKernel* kernel = find_attention_kernel("sage_sm90");
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_TRUE(kernel->runs_on(90));
+  for (const int other : {80, 89, 100, 120}) EXPECT_FALSE(kernel->runs_on(other));
+  AttentionProblem odd;
+  odd.head_dim_v = 100;
+  EXPECT_NE(kernel->supports(odd, kernel->defaults), nullptr);
+
+  alignas(256) static char base[1];
+  const SageAttentionParams p = attention_params(*kernel);
+  EXPECT_EQ(plan_workspace(p, base).bytes, 0u) << "64 channels of V beside 96 of Q";
+  SageAttentionParams even = p;
+  even.v.head_dim = 96;
+  const SageWorkspace w = plan_workspace(even, base);
+  AttentionParams a;
+  a.batch = p.batch;
+  ASSERT_GE(w.attend_bytes, kernel->workspace_bytes(a));
+  const char* attend = static_cast<const char*>(w.attend);
+  EXPECT_GE(attend, static_cast<const char*>(w.stats) + w.stats_bytes);
+  EXPECT_LE(attend + w.attend_bytes, base + w.bytes);
+
+  AttentionParams valid = valid_params(*kernel);
+  EXPECT_EQ(kernel->check(valid).code, StatusCode::kWorkspaceTooSmall);
+  valid.workspace = base;
+  valid.workspace_bytes = kernel->workspace_bytes(valid);
+  EXPECT_TRUE(kernel->check(valid).ok());
+  valid.o_token_stride = 516;
+  EXPECT_EQ(kernel->check(valid).code, StatusCode::kMisaligned);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, SageMma, testing::Values("sage_mma_fp8", "sage_mma_fp16"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -138,6 +138,8 @@ AttentionParams attend_params(const SageAttentionParams& p, const SageWorkspace&
   a.o_token_stride = p.o_token_stride;
   a.o_head_stride = p.o_head_stride;
   a.lse = p.lse;
+  a.workspace = w.attend;
+  a.workspace_bytes = w.attend_bytes;
   return a;
 }
 
@@ -219,6 +221,10 @@ SageWorkspace plan_workspace(const SageAttentionParams& p, void* base) {
     w.stats_bytes = std::max(w.stats_bytes, channel_stats_workspace_bytes(k_stats_params(p, w)));
   }
   carver.take_bytes(w.stats, w.stats_bytes);
+  if (p.kernel->workspace_bytes != nullptr) {
+    w.attend_bytes = p.kernel->workspace_bytes(attend_params(p, w));
+    carver.take_bytes(w.attend, w.attend_bytes);
+  }
   w.bytes = carver.end();
   return w;
 }

@@ -134,6 +134,7 @@ AttentionKernel sage_sm90_row() {
   row.supports = supports_sage_sm90;
   row.runs_on = [](int compute_capability) { return compute_capability == 90; };
   row.layout = sage_sm90_layout;
+  row.check = check_sage_sm90;
 #ifdef SAGE_WITH_CUDA
   row.launch = launch_sage_sm90;
 #endif

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "attention/sage_mma.h"
+#include "attention/sage_sm90.h"
 
 namespace sage {
 namespace {
@@ -38,22 +39,32 @@ constexpr auto kCheckFp8 = &mma_check<PvType::kFp8E4m3>, kCheckFp16 = &mma_check
 constexpr decltype(AttentionKernel::launch) kLaunchFp8 = nullptr, kLaunchFp16 = nullptr;
 #endif
 
-constexpr AttentionKernel kKernels[] = {
-    {"sage_mma_fp8", "sm_89, sm_90, sm_120", settings_of(PvType::kFp8E4m3),
-     mma_supports<PvType::kFp8E4m3>, from_capability<kSageMmaLeastFp8>,
-     mma_layout<PvType::kFp8E4m3>, kCheckFp8, kLaunchFp8},
-    {"sage_mma_fp16", "sm_80 and up", settings_of(PvType::kFp16), mma_supports<PvType::kFp16>,
-     from_capability<kSageMmaLeastFp16>, mma_layout<PvType::kFp16>, kCheckFp16, kLaunchFp16},
-};
+constexpr AttentionKernel kMmaFp8 = {"sage_mma_fp8",
+                                     "sm_89, sm_90, sm_120",
+                                     settings_of(PvType::kFp8E4m3),
+                                     mma_supports<PvType::kFp8E4m3>,
+                                     from_capability<kSageMmaLeastFp8>,
+                                     mma_layout<PvType::kFp8E4m3>,
+                                     kCheckFp8,
+                                     kLaunchFp8};
+constexpr AttentionKernel kMmaFp16 = {"sage_mma_fp16",
+                                      "sm_80 and up",
+                                      settings_of(PvType::kFp16),
+                                      mma_supports<PvType::kFp16>,
+                                      from_capability<kSageMmaLeastFp16>,
+                                      mma_layout<PvType::kFp16>,
+                                      kCheckFp16,
+                                      kLaunchFp16};
 
 }  // namespace
 
 AttentionKernelList attention_kernels() {
-  return {kKernels, static_cast<int>(std::size(kKernels))};
+  static const AttentionKernel rows[] = {kMmaFp8, kMmaFp16, sage_sm90_row()};
+  return {rows, static_cast<int>(std::size(rows))};
 }
 
 const AttentionKernel* find_attention_kernel(const char* name) {
-  for (const AttentionKernel& kernel : kKernels) {
+  for (const AttentionKernel& kernel : attention_kernels()) {
     if (std::strcmp(kernel.name, name) == 0) return &kernel;
   }
   return nullptr;

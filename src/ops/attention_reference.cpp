@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "ops/encode.h"
+#include "ops/moving_reference.h"
 #include "ops/reference.h"
 #include "ops/row_plan.h"
 
@@ -61,6 +62,33 @@ Normaliser rounded_softmax(const sage::AttentionLayout& layout, Eigen::Ref<Eigen
     }
   }
   return {sum, (final_max - layout.p_offset + std::log2(sum)) * std::numbers::ln2};
+}
+
+// The same relative to a moving reference; sums in double, brought to every new reference.
+Normaliser coded_softmax(const sage::AttentionLayout& layout, Eigen::Ref<Eigen::RowVectorXd> s) {
+  const bool linear = layout.p == sage::PMode::kLinear;
+  s *= std::numbers::log2e;
+  std::vector<float> references;  // of each tile
+  ReferenceState reference;
+  for (Eigen::Index t = 0; t < s.size(); t += layout.tile_k) {
+    auto tile = s.segment(t, std::min<Eigen::Index>(layout.tile_k, s.size() - t));
+    const double lead = 8 * (tile.maxCoeff() - reference.now);
+    reference.move(layout.reference, static_cast<float>(linear ? std::nearbyint(lead) : lead));
+    references.push_back(reference.now);
+    for (double& x : tile) {
+      x -= reference.now;
+      x = linear ? value_of_code(std::nearbyint(8 * x))
+                 : round_to(kE4m3Format, static_cast<float>(std::exp2(x - 7)));
+    }
+  }
+  double sum = 0;
+  for (size_t t = 0; t < references.size(); ++t) {
+    const Eigen::Index first = static_cast<Eigen::Index>(t) * layout.tile_k;
+    auto tile = s.segment(first, std::min<Eigen::Index>(layout.tile_k, s.size() - first));
+    tile *= std::exp2(references[t] - reference.now);
+    sum += tile.sum();
+  }
+  return {sum, (reference.now + 7 + std::log2(sum)) * std::numbers::ln2 - layout.lse_bias};
 }
 
 void attend(const Case& c, const RowChunk& chunk, const Source& q, const Source& k, const Source& v,
@@ -211,7 +239,7 @@ AttentionRows priced_attention(const Case& c, const AttentionOperands& x, const 
     }
     case Price::kP:
       return attend_all(c, x, rows, q, k, v, [&](Eigen::Ref<Eigen::RowVectorXd> s) {
-        return rounded_softmax(layout, s);
+        return layout.reference.used ? coded_softmax(layout, s) : rounded_softmax(layout, s);
       });
     case Price::kV:
       return attend_all(c, x, rows, q, k, from_v_codes(codes, x.v.dim, *x.cu_seqlens_kv),

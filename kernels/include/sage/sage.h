@@ -38,6 +38,8 @@ struct SageWorkspace {
   void* v_codes = nullptr;
   void* stats = nullptr;  // scratch of launch_channel_stats
   size_t stats_bytes = 0;
+  void* attend = nullptr;  // scratch of launch_attend
+  size_t attend_bytes = 0;
   size_t bytes = 0;  // of the whole allocation
 };
 // With base == nullptr only sizes are computed: query `bytes`, allocate (256-byte aligned), call

@@ -184,6 +184,7 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
     } else {
+      executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
       const RowSample rows = sample_rows(c, kernel.layout);
       if (options.profile) {
         const Inputs in = make_inputs(c);

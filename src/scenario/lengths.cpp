@@ -87,9 +87,10 @@ Lengths trace(const Value& form, const Draw& d) {
   const auto path = find_beside(d.c.config_path, name);
   if (!path) form.fail(not_found(name));
   const Value column = required(d.object, "column");
+  const std::string column_name = column.text();
   Lengths all;
   try {
-    all = read_trace_column(*path, column.text());
+    all = read_trace_column(*path, column_name);
   } catch (const UsageError& e) {
     column.fail(e.what());
   }

@@ -111,6 +111,9 @@ TEST_F(Trace, MistakesNameTheFileTheLineAndTheColumns) {
   expect_says(error(R"({"trace": "t.csv", "requests": 3})"), {"missing key 'column'"});
   expect_says(error(R"({"trace": "t.csv", "column": "Prompt", "requests": 3, "pick": "last"})"),
               {"/scenarios/0/batch/pick", "seeded, first"});
+  const std::string typed = error(R"({"trace": "t.csv", "column": 3, "requests": 3})");
+  expect_says(typed, {"/scenarios/0/batch/column: 3", "a string"});
+  EXPECT_EQ(typed.find("c.json"), typed.rfind("c.json")) << "one place: " << typed;
   csv_ = "Prompt\n3\n\n-7\n";
   expect_says(error(R"({"trace": "t.csv", "column": "Prompt", "requests": 1})"), {"line 4", "-7"});
   csv_ = "";

@@ -355,6 +355,30 @@ TEST(Validate, NanOutsideTheSampleIsSeen) {
   EXPECT_EQ(first_failure(v)->rule, "finite, as all inputs are");
 }
 
+// A quantiser may multiply by 1 / scale in fp32: 126.5 then falls on either side, and no further.
+TEST(Validate, TiesFallOnEitherSide) {
+  Case c = clean("causal_fp8").s.c;
+  c.model = {1, 1, 64, 64};
+  c.batch.qo_len = c.batch.kv_len = {1};
+  c.batch.kv_len_before = {0};
+  Tensor q(c.dtype, {1, 1, 64});
+  q.set(0, 127.0f);
+  q.set(1, 126.5f);
+  const Kernel& kernel = clean("causal_fp8").s.kernel;
+  const Inputs in = make_inputs_from(c, q, q, q);
+  const RowSample rows = sample_rows(c, kernel.layout);
+  const auto with_scale = [&](float scale) {
+    StageOutputs out = make_cpu_executor()->run(c, kernel, in, {}).outputs;
+    out.q_scales.set(0, scale);
+    out.q_codes.as<int8_t>()[1] = 127;
+    return validate(c, in, kernel, out, poison_byte(0), rows, false);
+  };
+  EXPECT_EQ(first_failure(with_scale(1 + 0x1p-23f)), nullptr);
+  const Validation v = with_scale(1 + 0x1p-21f);
+  ASSERT_NE(first_failure(v), nullptr);
+  EXPECT_NE(first_failure(v)->rule.find("within half a code"), std::string::npos);
+}
+
 // A NaN of the input must reach the scale it takes part in, and the output.
 TEST(Validate, NanOfTheInputMustLiveOn) {
   const Clean& c = clean("causal_fp8");

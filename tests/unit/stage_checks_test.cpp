@@ -1,9 +1,11 @@
 // Every rule of validate() fails when its stage is wrong, at that stage and before any later one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include "metrics.h"
 #include "metrics/cache_map.h"
@@ -68,6 +70,14 @@ int64_t largest(const Tensor& t) {
   return at;
 }
 
+// A slot that no token is written to.
+int64_t free_slot(const Clean& c) {
+  const std::vector<int64_t> slots = token_slots(c.s.c, c.s.in);
+  int64_t free = 0;
+  while (std::find(slots.begin(), slots.end(), free) != slots.end()) ++free;
+  return free;
+}
+
 const std::vector<Change>& changes() {
   constexpr const char *kA = "causal_fp8", *kF = "full_rotated_fp16", *kP = "paged_neox",
                        *kS = "slots_interleaved";
@@ -116,17 +126,13 @@ const std::vector<Change>& changes() {
        }},
       {"untouched_v_bit", kP, Stage::kCache, "V bytes not written",
        [](const Clean& c, O& o) {
-         const std::vector<int64_t> slots = token_slots(c.s.c, c.s.in);
-         int64_t free = 0;
-         while (std::find(slots.begin(), slots.end(), free) != slots.end()) ++free;
-         o.value_cache.as<uint16_t>()[CacheView(c.s.c, o.value_cache).index(free, 1, 63)] ^= 1;
+         o.value_cache.as<uint16_t>()[CacheView(c.s.c, o.value_cache).index(free_slot(c), 1, 63)] ^=
+             1;
        }},
       {"untouched_k_bit", kS, Stage::kCache, "K bytes not written",
        [](const Clean& c, O& o) {
-         const std::vector<int64_t> slots = token_slots(c.s.c, c.s.in);
-         int64_t free = 0;
-         while (std::find(slots.begin(), slots.end(), free) != slots.end()) ++free;
-         o.key_cache.as<uint16_t>()[CacheView(c.s.c, o.key_cache).index(free, 0, 0)] ^= 0x8000;
+         o.key_cache.as<uint16_t>()[CacheView(c.s.c, o.key_cache).index(free_slot(c), 0, 0)] ^=
+             0x8000;
        }},
 
       // offsets

@@ -8,7 +8,7 @@ namespace sagebench {
 namespace {
 
 constexpr double kScaleSlack = 0x1p-20;     // relative: amax / 127 in fp32
-constexpr double kCancel = 0x1p-22;         // of |x| + |offset|: the subtraction in fp32
+constexpr double kCancel = 0x1p-22;         // of |x| + |offset|: fp32 up to the rounding
 constexpr double kFp32Unit = 0x1p-24;       // one rounding
 constexpr double kHalf = 0.5 * (1 + 1e-5);  // of a code: x * (1 / scale) in fp32 near a tie
 constexpr double kAmaxFloor = 1e-7;         // of the contract: no division by zero
@@ -67,7 +67,7 @@ struct Quantiser {
     for (int d = 0; d < x.dim; ++d) {
       const double r = row[static_cast<size_t>(d)], o = c ? c[d] : 0;
       value[d] = r - o;
-      slack[d] = c ? kCancel * (std::fabs(r) + std::fabs(o)) : 0;
+      slack[d] = kCancel * (std::fabs(r) + std::fabs(o));
     }
     std::fill(value + x.dim, value + dim, 0.0);
     std::fill(slack + x.dim, slack + dim, 0.0);

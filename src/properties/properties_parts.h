@@ -22,9 +22,11 @@ PropertyCheck skipped(const char* name, std::string reason);
 PropertyCheck passed_unless(const char* name, const std::string& difference,
                             std::string detail = "");
 
-// The rows of O to compare: all on a GPU; on the CPU, where a row costs time, up to 512 of the
-// sample that the baseline has.
+// The rows of O to compare bit by bit: all on a GPU; on the CPU, where a row costs time, up to 512
+// of the sample that the baseline has.
 RowSample rows_to_compare(const Baseline& base);
+// The rows of O to measure errors on: never more than the sample, they are held as doubles.
+RowSample rows_to_measure(const Baseline& base);
 
 // A case with other inputs or lengths, and what the subject makes of it.
 struct Variant {

@@ -55,7 +55,7 @@ PropertyCheck check_k_shift(Executor& executor, const Case& c, const Kernel& ker
   const Baseline base{executor, c, kernel, in, baseline};
   if (kernel.settings.smooth_k == sage::Smooth::kNone)
     return skipped(name, "without smooth_k a shift costs accuracy");
-  const RowSample rows = rows_to_compare(base);
+  const RowSample rows = rows_to_measure(base);
   if (rows.rows.empty()) return skipped(name, kNoRows);
   Tensor k = dense(in.k);
   const double amax = largest(k);
@@ -96,7 +96,7 @@ PropertyCheck check_v_power_of_two(Executor& executor, const Case& c, const Kern
                                    const Inputs& in, const StageOutputs& baseline) {
   const char* name = "v_power_of_two";
   const Baseline base{executor, c, kernel, in, baseline};
-  const RowSample rows = rows_to_compare(base);
+  const RowSample rows = rows_to_measure(base);
   if (rows.rows.empty()) return skipped(name, kNoRows);
   Tensor v = dense(in.v);
   const double factor = largest(v) < 8192 ? 4 : 0.25;
@@ -123,7 +123,7 @@ PropertyCheck check_constant_v(Executor& executor, const Case& c, const Kernel& 
                                const Inputs& in, const StageOutputs& baseline) {
   const char* name = "constant_v";
   const Baseline base{executor, c, kernel, in, baseline};
-  const RowSample rows = rows_to_compare(base);
+  const RowSample rows = rows_to_measure(base);
   if (rows.rows.empty()) return skipped(name, kNoRows);
   // 1, 1.25, 1.5 and 1.75: exact in e4m3 when 1.75 is the channel's or the head's largest code.
   const auto value = [](int64_t head, int64_t channel) {
@@ -160,7 +160,7 @@ PropertyCheck check_kv_split_lse(Executor& executor, const Case& c, const Kernel
   const char* name = "kv_split_lse";
   const Baseline base{executor, c, kernel, in, baseline};
   if (c.mask() != sage::Mask::kFull) return skipped(name, "a causal mask does not split");
-  const RowSample rows = rows_to_compare(base);
+  const RowSample rows = rows_to_measure(base);
   if (rows.rows.empty()) return skipped(name, kNoRows);
   Case half = c;
   half.return_lse = true;

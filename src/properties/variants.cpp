@@ -9,17 +9,13 @@ namespace {
 
 constexpr size_t kCpuRows = 512;
 
-std::string place(int64_t sequence, int64_t head, int64_t token) {
-  return to_string(Coordinate{sequence, head, token, -1});
-}
-
 size_t bytes_of(const Tensor& t, int64_t elements) {
   return static_cast<size_t>(elements) * size_of(t.dtype);
 }
 
 // `count` elements at two places, bit by bit; the first that differs is named.
 std::string compare(const char* what, const Tensor& a, int64_t a_at, const Tensor& b, int64_t b_at,
-                    int64_t count, const std::string& where) {
+                    int64_t count, const Coordinate& at) {
   const std::byte* x = a.bytes.data() + bytes_of(a, a_at);
   const std::byte* y = b.bytes.data() + bytes_of(b, b_at);
   if (std::memcmp(x, y, bytes_of(a, count)) == 0) return "";
@@ -28,8 +24,8 @@ std::string compare(const char* what, const Tensor& a, int64_t a_at, const Tenso
   while (std::memcmp(x + static_cast<size_t>(d) * width, y + static_cast<size_t>(d) * width,
                      width) == 0)
     ++d;
-  return std::string(what) + " differs at " + where + ", element " + std::to_string(d) + ": " +
-         std::to_string(a.get(a_at + d)) + " became " + std::to_string(b.get(b_at + d));
+  return std::string(what) + " differs at " + to_string(at) + ", element " + std::to_string(d) +
+         ": " + std::to_string(a.get(a_at + d)) + " became " + std::to_string(b.get(b_at + d));
 }
 
 struct Pairing {
@@ -57,7 +53,7 @@ std::string compare_rotated(const Pairing& p, const std::vector<SequencePair>& p
     const int64_t row = a.shape[1] * a.shape[2];
     const char* what = member == &StageOutputs::q_rope ? "rotated q" : "rotated k";
     std::string found = p.each_token(pairs, [&](int64_t ta, int64_t tb, int64_t s, int64_t t) {
-      return compare(what, a, ta * row, b, tb * row, row, place(s, -1, t));
+      return compare(what, a, ta * row, b, tb * row, row, {s, -1, t, -1});
     });
     if (!found.empty()) return found;
   }
@@ -79,7 +75,7 @@ std::string compare_cached(const Pairing& p, const std::vector<SequencePair>& pa
       std::string different;
       for (int h = 0; h < view_a.heads && different.empty(); ++h)
         different = compare(what, a, view_a.index(slot_a, h, 0), b, view_b.index(slot_b, h, 0),
-                            view_a.dim, place(s, h, t));
+                            view_a.dim, {s, h, t, -1});
       return different;
     });
     if (!found.empty()) return found;
@@ -98,7 +94,7 @@ std::string compare_results(const Pairing& p, const std::vector<SequencePair>& p
     const SequencePair& pair = pair_of[static_cast<size_t>(row.sequence)];
     if (pair.a < 0) continue;
     const int64_t ta = p.cu_a[pair.a] + pair.shift + row.token, tb = p.cu_b[pair.b] + row.token;
-    const std::string where = place(row.sequence, row.head, row.token);
+    const Coordinate where{row.sequence, row.head, row.token, -1};
     std::string found = compare("O", oa, (ta * heads + row.head) * dim, ob,
                                 (tb * heads + row.head) * dim, dim, where);
     const Tensor &la = p.a.out.lse, &lb = p.b.out.lse;
@@ -126,10 +122,16 @@ PropertyCheck passed_unless(const char* name, const std::string& difference, std
 }
 
 RowSample rows_to_compare(const Baseline& base) {
-  if (base.c.op == OpKind::kKvCacheWrite) return {};
+  if (!base.executor.is_gpu()) return rows_to_measure(base);
   Case c = base.c;
-  if (base.executor.is_gpu()) c.validate.rows = Rows::kFull;
-  RowSample sample = sample_rows(c, base.kernel.layout);
+  c.validate.rows = Rows::kFull;
+  return sample_rows(c, base.kernel.layout);
+}
+
+RowSample rows_to_measure(const Baseline& base) {
+  Case c = base.c;
+  if (base.executor.is_gpu()) c.validate.rows = Rows::kSampled;  // every row is there
+  const RowSample sample = sample_rows(c, base.kernel.layout);
   if (base.executor.is_gpu() || sample.rows.size() <= kCpuRows) return sample;
   RowSample few;
   few.total = sample.total;

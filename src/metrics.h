@@ -24,6 +24,7 @@ struct StageCheck {
   Stage stage;
   std::string rule;  // what was compared, e.g. "codes recomputed from the kernel's scales"
   bool passed = false;
+  bool is_limit = false;  // on the price of the algorithm, against exact; not a rule on the kernel
   int64_t checked = 0, wrong = 0;
   double worst = 0, limit = 0;             // in the rule's own unit
   Coordinate at;                           // of the worst element

@@ -18,6 +18,7 @@
 #include "attention/sage_sm90_load.cuh"
 #include "attention/sage_sm90_scores.cuh"
 #include "attention/sage_sm90_tiles.h"
+#include "device/in_place.cuh"
 #include "device/tma.cuh"
 #include "device/wgmma.cuh"
 
@@ -41,24 +42,6 @@ __device__ inline float quad_max(float x) {
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// The compiler would move these below the products that overwrite their operands, and then copy all
-// accumulators: volatile statements on the same registers stay where they are.
-__device__ inline void clear_in_place(float& x) {
-  asm volatile("mov.f32 %0, 0f00000000;\n" : "=f"(x));
-}
-__device__ inline void add_in_place(float& x, float y) {
-  asm volatile("add.f32 %0, %0, %1;\n" : "+f"(x) : "f"(y));
-}
-__device__ inline void scale_in_place(float& x, float y) {
-  asm volatile("mul.f32 %0, %0, %1;\n" : "+f"(x) : "f"(y));
-}
-// x = (x + y * take) * factor
-__device__ inline void take_in_place(float& x, float y, float take, float factor) {
-  asm volatile("fma.rn.f32 %0, %1, %2, %0;\nmul.f32 %0, %0, %3;\n"
-               : "+f"(x)
-               : "f"(y), "f"(take), "f"(factor));
-}
-
 // fp32 copy of O and of the row sums, in the order of the accumulators.
 template <int kOutputs>
 struct Master {
@@ -66,30 +49,30 @@ struct Master {
   float sum[2];
 
   __device__ void clear() {
-    clear_in_place(sum[0]);
-    clear_in_place(sum[1]);
+    device::clear_in_place(sum[0]);
+    device::clear_in_place(sum[1]);
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) clear_in_place(o[i]);
+    for (int i = 0; i < kOutputs; ++i) device::clear_in_place(o[i]);
   }
   __device__ void add(const float (&part)[kOutputs + 4]) {
-    add_in_place(sum[0], part[kOutputs]);
-    add_in_place(sum[1], part[kOutputs + 2]);
+    device::add_in_place(sum[0], part[kOutputs]);
+    device::add_in_place(sum[1], part[kOutputs + 2]);
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) add_in_place(o[i], part[i]);
+    for (int i = 0; i < kOutputs; ++i) device::add_in_place(o[i], part[i]);
   }
   // A row whose factor is not 1 takes what `part` has summed since the last promotion, and scales.
   __device__ void rebase(float (&part)[kOutputs + 4], const float (&factor)[2]) {
     const float keep[2] = {factor[0] == 1.0f ? 1.0f : 0.0f, factor[1] == 1.0f ? 1.0f : 0.0f};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      take_in_place(sum[r], part[kOutputs + 2 * r], 1.0f - keep[r], factor[r]);
+      device::take_in_place(sum[r], part[kOutputs + 2 * r], 1.0f - keep[r], factor[r]);
     }
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      take_in_place(o[i], part[i], 1.0f - keep[i / 2 % 2], factor[i / 2 % 2]);
+      device::take_in_place(o[i], part[i], 1.0f - keep[i / 2 % 2], factor[i / 2 % 2]);
     }
 #pragma unroll
-    for (int i = 0; i < kOutputs + 4; ++i) scale_in_place(part[i], keep[i / 2 % 2]);
+    for (int i = 0; i < kOutputs + 4; ++i) device::scale_in_place(part[i], keep[i / 2 % 2]);
   }
 };
 
@@ -319,7 +302,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       start_scores(stages_at);
       master.clear();
 #pragma unroll
-      for (int i = 0; i < kOutputs + 4; ++i) clear_in_place(part[i]);
+      for (int i = 0; i < kOutputs + 4; ++i) device::clear_in_place(part[i]);
       wgmma_wait<0>(scores);
       new_scales();
       if (keys_unmasked < 64) mask(0);

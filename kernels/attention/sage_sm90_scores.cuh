@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention/sage_sm90_tiles.h"
+#include "device/codes.cuh"
 
 namespace sage {
 
@@ -35,13 +36,7 @@ struct Scores<PMode::kLinear> {
   static __device__ bool above(int32_t x, int code) { return x > code; }
   static __device__ bool below(int32_t x, int code) { return x < code; }
   static __device__ uint32_t pack(int32_t x0, int32_t x1, int32_t x2, int32_t x3) {
-    uint32_t packed;
-    asm("{\n.reg .b32 t;\n"
-        "cvt.pack.sat.u8.s32.b32 t, %4, %3, 0;\n"
-        "cvt.pack.sat.u8.s32.b32 %0, %2, %1, t;\n}\n"
-        : "=r"(packed)
-        : "r"(x0), "r"(x1), "r"(x2), "r"(x3));
-    return packed;
+    return device::pack_saturated_u8(x0, x1, x2, x3);
   }
 };
 
@@ -66,20 +61,9 @@ struct Scores<PMode::kExp2> {
   static __device__ bool below(int32_t x, int code) {
     return __int_as_float(x) < 0.125f * code - 7.0f;
   }
-  static __device__ float exp2(int32_t x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(__int_as_float(x)));
-    return y;
-  }
+  static __device__ float exp2(int32_t x) { return device::exp2_approx_ftz(__int_as_float(x)); }
   static __device__ uint32_t pack(int32_t x0, int32_t x1, int32_t x2, int32_t x3) {
-    uint32_t packed;
-    asm("{\n.reg .b16 lo, hi;\n"
-        "cvt.rn.satfinite.e4m3x2.f32 lo, %2, %1;\n"
-        "cvt.rn.satfinite.e4m3x2.f32 hi, %4, %3;\n"
-        "mov.b32 %0, {lo, hi};\n}\n"
-        : "=r"(packed)
-        : "f"(exp2(x0)), "f"(exp2(x1)), "f"(exp2(x2)), "f"(exp2(x3)));
-    return packed;
+    return device::pack_e4m3x4(exp2(x0), exp2(x1), exp2(x2), exp2(x3));
   }
 };
 constexpr int32_t kMasked = static_cast<int32_t>(0xFF000000u);  // -2^127

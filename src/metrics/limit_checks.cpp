@@ -51,9 +51,13 @@ void check_limits(const Case& c, const RowSample& rows, const AttentionRows& act
     errors.add(s.values.rel_l1, rel_l1, 0, s.values.rel_l1, s.at);
   }
   const auto append = [&](const char* rule, const Tally& tally) {
-    if (tally.checked) checks.push_back(finish(Stage::kO, rule, tally));
+    if (!tally.checked) return;
+    checks.push_back(finish(Stage::kO, rule, tally));
+    checks.back().is_limit = true;
   };
-  append("against exact: NaN and infinities in the same places", positions);
+  if (positions.checked)
+    checks.push_back(
+        finish(Stage::kO, "against exact: NaN and infinities in the same places", positions));
   append("against exact: relative L1 per (sequence, head)", errors);
   append("against exact: 1 - cosine per (sequence, head)", cosines);
   if (finite.rows.empty()) return;

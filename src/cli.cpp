@@ -124,6 +124,8 @@ Options parse_command_line(int argc, const char* const* argv) {
   app.add_option("--validate", rows, "Rows to validate: auto, full, sampled or off")
       ->type_name("ROWS");
   app.add_flag("--resume", o.resume, "Keep the results already in the results file");
+  app.add_flag("--no-timing", o.no_timing,
+               "Check only: every stage and property, no timed launches");
   app.add_flag("--profile", o.profile, "Launch each case a few times for a profiler; no timings");
   app.add_option("--inject", o.inject, "Plant a fault of selftest in the CPU subject")->group("");
   CLI::App* doctor = app.add_subcommand("doctor", "Say what this machine has and what is missing");
@@ -174,6 +176,7 @@ std::string rerun_command(const Options& o, const std::string& id) {
   if (o.device != "auto") command += " --device " + o.device;
   if (o.seed) command += " --seed " + std::to_string(*o.seed);
   if (o.rows) command += " --validate " + std::string(name_of(*o.rows));
+  if (o.no_timing) command += " --no-timing";
   if (o.profile) command += " --profile";
   if (!o.inject.empty()) command += " --inject " + quoted(o.inject);
   return command;

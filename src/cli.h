@@ -27,6 +27,7 @@ struct Options {
   std::optional<uint64_t> seed;
   std::optional<Rows> rows;
   bool resume = false;
+  bool no_timing = false;
   bool profile = false;
   std::string inject;  // a planted fault's name; empty: none
 };

@@ -83,9 +83,10 @@ ExitCode run_config(const Options& options) {
   for (const PlannedRun& run : plan) {
     if (done.contains(run.id())) continue;
     const bool planted = fault && fault->op == run.c->op;
-    CaseResult result =
-        evaluate(*executor, *run.c, run.kernel,
-                 {.timed = !fault, .profile = options.profile, .fault = planted ? fault : nullptr});
+    CaseResult result = evaluate(*executor, *run.c, run.kernel,
+                                 {.timed = !fault && !options.no_timing,
+                                  .profile = options.profile,
+                                  .fault = planted ? fault : nullptr});
     result.rerun = rerun_command(options, result.id);
     print(render_console_row(result, style) + render_console_failure(result, style));
     if (options.profile) {

@@ -24,12 +24,12 @@ struct StageCheck {
   Stage stage;
   std::string rule;  // what was compared, e.g. "codes recomputed from the kernel's scales"
   bool passed = false;
-  bool is_limit = false;  // on the price of the algorithm, against exact; not a rule on the kernel
   int64_t checked = 0, wrong = 0;
   double worst = 0, limit = 0;             // in the rule's own unit
   Coordinate at;                           // of the worst element
   std::optional<double> expected, actual;  // there; nullopt where not finite
   std::string detail;                      // one line for the reader when it failed
+  bool is_limit = false;  // on the price of the algorithm, against exact; not a rule on the kernel
 };
 
 struct ErrorValues {

@@ -52,6 +52,8 @@ ResultFiles::ResultFiles(const Options& options) {
   }
   std::set<fs::path> places;
   for (const std::string& path : paths_) {
+    if (fs::weakly_canonical(path) == fs::weakly_canonical(options.config))
+      throw UsageError(path + ": is the config itself; give the report another file");
     check_writable(path);
     if (!places.insert(fs::weakly_canonical(path)).second)
       throw UsageError(path + ": named for two reports; give each its own file");

@@ -78,6 +78,10 @@ std::vector<SweepCase> expand_sweep(const Document& base, const Json& json, cons
   std::vector<Parameter> zip = read_parameters(sweep, "zip");
   std::vector<Parameter> cartesian = read_parameters(sweep, "cartesian");
   if (zip.empty() && cartesian.empty()) sweep.refuse("at least one field under cartesian or zip");
+  for (const Parameter& z : zip)
+    for (const Parameter& c : cartesian)
+      if (z.field == c.field)
+        sweep.find("zip")->fail("field '" + z.field + "' is swept under cartesian as well");
   set_labels(zip, cartesian);
   const size_t rows = zip.empty() ? 1 : zip[0].values.size();
   for (const Parameter& p : zip)

@@ -130,6 +130,19 @@ TEST(BadPlaces, OutputsAreCheckedBeforeAnyWork) {
   EXPECT_EQ(read_file(folder / "file"), "good");
 }
 
+TEST(BadPlaces, AReportNeverReplacesItsConfig) {
+  const ScratchFolder folder;
+  const std::string config = read_file(std::string(SAGEBENCH_SOURCE_DIR) + "/configs/smoke.json");
+  for (const char* flag : {"--json", "--csv", "--md"}) {
+    write_file(folder / "mine.json", config);
+    const ProcessResult run =
+        run_tool({"--config", folder / "mine.json", "--device", "cpu", flag, folder / "mine.json"});
+    EXPECT_EQ(run.code, 2) << flag;
+    EXPECT_NE(run.err.find("is the config itself"), std::string::npos) << run.err;
+    EXPECT_EQ(read_file(folder / "mine.json"), config) << flag;
+  }
+}
+
 TEST(BadPlaces, AGpuThatIsNotThereIsExitFive) {
   if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
   const ScratchFolder folder;

@@ -71,6 +71,8 @@ TEST(Sweep, Mistakes) {
       {R"({})", {"/scenarios/0/sweep: {}"}},
       {R"([])", {"/scenarios/0/sweep: []"}},
       {R"({"cartesian": {"name": ["a"]}})", {"/scenarios/0/sweep/cartesian/name", "swept"}},
+      {R"({"cartesian": {"seed": [1]}, "zip": {"seed": [2]}})",
+       {"/scenarios/0/sweep/zip", "'seed' is swept under cartesian as well"}},
       {R"({"cartesian": {"seed": [1, 1]}})", {"/scenarios/0: the case id", "seed=1"}},
       {R"({"cartesian": {"seed.x": [1]}, "zip": {"seed": [1]}})",
        {"/scenarios/0/sweep/cartesian/seed.x/0", "not an object"}},

@@ -31,6 +31,7 @@ std::vector<int64_t> read_trace_column(const std::string& path, const std::strin
   std::ifstream in(path);
   std::string line;
   if (!std::getline(in, line)) throw UsageError(path + ": empty or unreadable trace");
+  if (line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a UTF-8 byte order mark
   const std::vector<std::string> columns = cells_of(line);
   const auto it = std::find(columns.begin(), columns.end(), column);
   if (it == columns.end()) {

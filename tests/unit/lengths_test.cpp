@@ -94,6 +94,14 @@ TEST_F(Trace, FirstAndSeeded) {
   EXPECT_NE(c.batch.source.find("t.csv"), std::string::npos);
 }
 
+TEST_F(Trace, AByteOrderMarkIsNoPartOfTheFirstColumn) {
+  csv_ = "\xEF\xBB\xBFPrompt,Answer\n10,1\n20,2\n";
+  EXPECT_EQ(load(R"({"trace": "t.csv", "column": "Prompt", "requests": 2, "pick": "first"})")
+                .cases[0]
+                .batch.qo_len,
+            (Lengths{10, 20}));
+}
+
 TEST_F(Trace, MistakesNameTheFileTheLineAndTheColumns) {
   const auto expect_says = [](const std::string& message, std::vector<const char*> parts) {
     for (const char* part : parts)

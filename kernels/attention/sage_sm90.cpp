@@ -5,13 +5,10 @@
 #include <cmath>
 
 #include "attention/sage_sm90_tiles.h"
+#include "status.h"
 
 namespace sage {
 namespace {
-
-bool aligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
 
 int padded(int head_dim) {
   return head_dim <= 64 ? 64 : 128;
@@ -75,20 +72,13 @@ size_t sage_sm90_workspace_bytes(const AttentionParams& params) {
 }
 
 Status check_sage_sm90(const AttentionParams& p) {
-  const auto invalid = [](const char* reason) {
-    return Status{StatusCode::kInvalidArgument, reason};
-  };
-  const auto misaligned = [](const char* reason) {
-    return Status{StatusCode::kMisaligned, reason};
-  };
   if (p.batch < 0 || p.total_q < 0 || p.total_kv < 0) return invalid("negative sizes");
   if (p.num_kv_heads <= 0 || p.num_qo_heads <= 0 || p.num_qo_heads % p.num_kv_heads != 0) {
     return invalid("num_kv_heads must divide num_qo_heads");
   }
   if (p.layout.head_dim != p.layout.head_dim_v ||
       (p.layout.head_dim != 64 && p.layout.head_dim != 128)) {
-    return {StatusCode::kUnsupported,
-            "head_dim and head_dim_v must both be padded to 64 or to 128"};
+    return unsupported("head_dim and head_dim_v must both be padded to 64 or to 128");
   }
   if (p.layout.pv != PvType::kFp8E4m3 || p.layout.v_tile_keys != kTileKeys ||
       p.layout.q_groups.block_tokens != kQueryBlock ||
@@ -96,14 +86,14 @@ Status check_sage_sm90(const AttentionParams& p) {
     return invalid("the layout is not the one of sage_sm90");
   }
   if (p.head_dim_v <= 0 || p.head_dim_v > p.layout.head_dim_v || p.head_dim_v % 8 != 0) {
-    return {StatusCode::kUnsupported, "head_dim_v must be a multiple of 8 within the layout's"};
+    return unsupported("head_dim_v must be a multiple of 8 within the layout's");
   }
-  if (p.o_dtype == DType::kFp32) return {StatusCode::kUnsupported, "the output is bf16 or fp16"};
+  if (p.o_dtype == DType::kFp32) return unsupported("the output is bf16 or fp16");
   if (!(std::isfinite(p.sm_scale) && p.sm_scale > 0.0f)) {
     return invalid("sm_scale must be finite and above 0");
   }
   if (p.total_q >= INT32_MAX || p.total_kv >= INT32_MAX - kTileKeys) {
-    return {StatusCode::kUnsupported, "at most 2^31 packed tokens"};
+    return unsupported("at most 2^31 packed tokens");
   }
   if (p.batch == 0 || p.total_q == 0) return {};
   if (!p.cu_seqlens_q || !p.cu_seqlens_kv || !p.q_codes || !p.q_scales || !p.o) {
@@ -112,13 +102,13 @@ Status check_sage_sm90(const AttentionParams& p) {
   if (p.total_kv > 0 && (!p.k_codes || !p.k_scales || !p.v_codes || !p.v_scales)) {
     return invalid("a required pointer is null");
   }
-  if (!aligned(p.q_codes, 16) || !aligned(p.k_codes, 16) || !aligned(p.v_codes, 16)) {
+  if (!is_aligned(p.q_codes, 16) || !is_aligned(p.k_codes, 16) || !is_aligned(p.v_codes, 16)) {
     return misaligned("codes of Q, K and V must be 16-byte aligned");
   }
-  if (!aligned(p.o, 16) || p.o_token_stride % 8 != 0 || p.o_head_stride % 8 != 0) {
+  if (!is_aligned(p.o, 16) || p.o_token_stride % 8 != 0 || p.o_head_stride % 8 != 0) {
     return misaligned("o and its strides must be multiples of 16 bytes");
   }
-  if (!aligned(p.workspace, 16)) return misaligned("the workspace must be 16-byte aligned");
+  if (!is_aligned(p.workspace, 16)) return misaligned("the workspace must be 16-byte aligned");
   if (!p.workspace || p.workspace_bytes < sage_sm90_workspace_bytes(p)) {
     return {StatusCode::kWorkspaceTooSmall, "see AttentionKernel::workspace_bytes"};
   }

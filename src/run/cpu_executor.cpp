@@ -21,14 +21,9 @@ struct StepInputs {
   const RunOptions& options;
 };
 
-RowSample all_rows(const Case& c) {
-  RowSample sample;
-  for (int32_t b = 0; b < c.batch.size(); ++b)
-    for (int32_t h = 0; h < c.model.num_qo_heads; ++h)
-      for (int64_t t = 0; t < c.batch.qo_len[static_cast<size_t>(b)]; ++t)
-        sample.rows.push_back({b, h, t});
-  sample.total = static_cast<int64_t>(sample.rows.size());
-  return sample;
+RowSample all_rows(Case c, const Kernel& kernel) {
+  c.validate.rows = Rows::kFull;
+  return sample_rows(c, kernel.layout);
 }
 
 Tensor all_nan(DType dtype, std::vector<int64_t> shape) {
@@ -53,7 +48,7 @@ void attend(const StepInputs& s, StageOutputs& out) {
   const Model& m = s.c.model;
   const int32_t* cu = s.in.cu_seqlens_q.as<int32_t>();
   const int64_t tokens = cu[s.in.cu_seqlens_q.size() - 1];
-  const RowSample everything = s.options.rows ? RowSample{} : all_rows(s.c);
+  const RowSample everything = s.options.rows ? RowSample{} : all_rows(s.c, s.kernel);
   const RowSample& rows = s.options.rows ? *s.options.rows : everything;
   const AttentionRows result =
       emulate_attention(s.c, out, s.in.cu_seqlens_q, s.in.cu_seqlens_kv, s.kernel, rows);

@@ -109,6 +109,9 @@ QuantizeVParams v_codes_params(const SageAttentionParams& p, const SageWorkspace
   s.offset = w.v_offset;
   s.scale = w.v_scales;
   s.codes = w.v_codes;
+  s.o_offset = w.o_offset;
+  s.workspace = w.v_sums;
+  s.workspace_bytes = w.v_sums_bytes;
   return s;
 }
 
@@ -131,7 +134,7 @@ AttentionParams attend_params(const SageAttentionParams& p, const SageWorkspace&
   a.k_scales = w.k_scales;
   a.v_codes = w.v_codes;
   a.v_scales = w.v_scales;
-  a.v_offset = w.v_offset;
+  a.v_offset = p.settings.correct_v ? w.o_offset : w.v_offset;
   a.lse_dot = w.lse_dot;
   a.o = p.o;
   a.o_dtype = p.q.dtype;
@@ -207,6 +210,7 @@ SageWorkspace plan_workspace(const SageAttentionParams& p, void* base) {
   if (smooth_k) carver.take(w.k_offset, batch * kv_heads * w.layout.head_dim);
   carver.take(w.v_offset, batch * kv_heads * w.layout.head_dim_v);
   carver.take(w.v_scales, batch * kv_heads * w.layout.head_dim_v);
+  if (p.settings.correct_v) carver.take(w.o_offset, batch * kv_heads * w.layout.head_dim_v);
   if (smooth_k && p.lse != nullptr) carver.take(w.lse_dot, q_heads * total_q);
   carver.take(w.q_codes, total_q * q_heads * w.layout.head_dim);
   carver.take(w.q_scales, q_heads * scale_rows(w.layout.q_groups, total_q, batch));
@@ -221,6 +225,10 @@ SageWorkspace plan_workspace(const SageAttentionParams& p, void* base) {
     w.stats_bytes = std::max(w.stats_bytes, channel_stats_workspace_bytes(k_stats_params(p, w)));
   }
   carver.take_bytes(w.stats, w.stats_bytes);
+  if (p.settings.correct_v) {
+    w.v_sums_bytes = quantize_v_workspace_bytes(v_codes_params(p, w));
+    carver.take_bytes(w.v_sums, w.v_sums_bytes);
+  }
   if (p.kernel->workspace_bytes != nullptr) {
     w.attend_bytes = p.kernel->workspace_bytes(attend_params(p, w));
     carver.take_bytes(w.attend, w.attend_bytes);

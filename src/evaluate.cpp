@@ -35,8 +35,9 @@ std::string describe_settings(const Kernel& k) {
   const sage::SageSettings& s = k.settings;
   return "int8 " + std::string(name_of(s.qk_granularity)) + ", smooth_k " +
          std::string(name_of(s.smooth_k)) + ", smooth_v " + std::string(name_of(s.smooth_v)) +
-         ", rotate " + std::string(name_of(s.rotate)) + ", " + std::string(name_of(s.pv)) + " " +
-         std::string(name_of(s.v_scale)) + ", p " + std::string(name_of(s.p));
+         (s.correct_v ? ", correct_v" : "") + ", rotate " + std::string(name_of(s.rotate)) + ", " +
+         std::string(name_of(s.pv)) + " " + std::string(name_of(s.v_scale)) + ", p " +
+         std::string(name_of(s.p));
 }
 
 // A third of the rows is enough to see that the timed launches computed the same function.

@@ -80,6 +80,7 @@ const char* sage_mma_supports(PvType pv, const AttentionProblem& problem,
     return pv == PvType::kFp8E4m3 ? "P V runs in FP8; sage_mma_fp16 has FP16"
                                   : "P V runs in FP16; sage_mma_fp8 has FP8";
   }
+  if (pv == PvType::kFp16 && settings.correct_v) return "correct_v is for FP8 codes of V";
   if (settings.p != PMode::kExp2) return "P is exp2; linear codes are not available";
   return nullptr;
 }

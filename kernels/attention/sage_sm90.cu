@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "attention/sage_sm90.h"
 #include "attention/sage_sm90_load.cuh"
@@ -102,10 +103,10 @@ __device__ inline uint32_t pack_output(DType type, float x, float y) {
 template <class C>
 __device__ void write_output(const Args& args, const Item& item, const Shared<C>& shared, int slot,
                              int row, const Master<C::kHeadDimV / 2>& master,
-                             const Reference (&reference)[2]) {
+                             const Reference (&reference)[2], const int (&limit)[2]) {
   const AttentionParams& p = args.params;
   const int lane = threadIdx.x % 32;
-  const bool seen[2] = {master.sum[0] > 0.0f, master.sum[1] > 0.0f};
+  const bool seen[2] = {limit[0] > 0, limit[1] > 0};
   const float inverse[2] = {seen[0] ? 1.0f / master.sum[0] : 0.0f,
                             seen[1] ? 1.0f / master.sum[1] : 0.0f};
   char* out = static_cast<char*>(p.o) + 2 * (int64_t{item.q_row + row} * p.o_token_stride +
@@ -252,21 +253,34 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         most = __vimax3_s32(most, x[20], x[21]), other = __vimax3_s32(other, x[24], x[25]);
         return max(__vimax3_s32(most, x[28], x[29]), other);
       };
+      auto lead = [&](int r) {  // of codes; NaN is none
+        float most = __int_as_float(scores[2 * r]);
+#pragma unroll
+        for (int i = 1; i < 16; ++i) {
+          most = fmaxf(most, __int_as_float(scores[i / 2 * 4 + 2 * r + i % 2]));
+        }
+        return most;
+      };
       // Scores become codes in place. A reference moves by whole octaves, so that codes made with
       // the old one are put right by an addition.
-      auto make_codes = [&](uint32_t(&out)[2][4]) {
+      auto make_codes = [&](uint32_t(&out)[2][4], auto masked, int half) {
         // The bits of negative floats do not order as integers: only clamped codes and raw scores
         // do.
+        constexpr bool kExp2 = C::kMode == PMode::kExp2;
         int32_t most[2];
-        if constexpr (C::kMode == PMode::kExp2) {
+        if constexpr (kExp2 && !masked()) {
           most[0] = __float_as_int(S::at(largest(0), unit, constant[0]));
           most[1] = __float_as_int(S::at(largest(1), unit, constant[1]));
         }
         to_codes();
+        if constexpr (masked()) mask(half);  // after a product that may be NaN
         pack(out);
-        if constexpr (C::kMode == PMode::kLinear) {
+        if constexpr (!kExp2) {
           most[0] = largest(0);
           most[1] = largest(1);
+        } else if constexpr (masked()) {
+          most[0] = __float_as_int(lead(0));
+          most[1] = __float_as_int(lead(1));
         }
         if (!__any_sync(~0u, S::above(most[0], kMaxCode) || S::above(most[1], kMaxCode) ||
                                  S::below(most[0], kReferenceLow) ||
@@ -276,12 +290,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         float shift[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          float lead = __int_as_float(scores[2 * r]);
-#pragma unroll
-          for (int i = 1; i < 16; ++i) {
-            lead = fmaxf(lead, __int_as_float(scores[i / 2 * 4 + 2 * r + i % 2]));
-          }
-          shift[r] = reference[r].move(quad_max(S::code(lead)));
+          shift[r] = reference[r].move(quad_max(S::code(lead(r))));
         }
         if (!__any_sync(~0u, shift[0] != 0.0f || shift[1] != 0.0f)) return;
         wgmma_wait<0>(part);
@@ -312,6 +321,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       }
       new_scales();
       to_codes();
+      if (isnan(unit)) mask(0);
       pack(codes[0]);
 
       // Two halves a turn, none masked. `now` is the descriptor of a stage's K.
@@ -325,12 +335,12 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
         start(now + kSecondKeys, codes[0], now + kValues, stage % (C::kPromoteHalves / 2) == 0);
         take_stage(after);  // early, its latency hidden under the product
         wgmma_wait<1>(scores);
-        make_codes(codes[1]);
+        make_codes(codes[1], std::false_type{}, 0);
         wgmma_wait<0>(part);
         start(after_at, codes[1], now + kValues + kSecondValues, false);
         wgmma_wait<1>(scores);
         new_scales();
-        make_codes(codes[0]);
+        make_codes(codes[0], std::false_type{}, 0);
         wgmma_wait<0>(part);
         release_stage(stage);
         stage = after;
@@ -353,8 +363,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
           new_scales();
           now = after_at;
         }
-        mask(half + 1);
-        make_codes(codes[0]);
+        make_codes(codes[0], std::true_type{}, half + 1);
         stage = after;
       }
       const bool promote = half % 2 == 0 && stage % (C::kPromoteHalves / 2) == 0;
@@ -370,7 +379,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       phases ^= 1u << s;
       if (lane == 0) barrier_arrive(&shared.empty[s]);
     }
-    write_output<C>(args, item, shared, turn & 1, row, master, reference);
+    write_output<C>(args, item, shared, turn & 1, row, master, reference, limit);
   }
 }
 

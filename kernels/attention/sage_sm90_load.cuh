@@ -194,20 +194,25 @@ __device__ void produce_tiles(Shared<C>& shared, const Args& args) {
     if (lane == 0) barrier_arrive(&shared.item_empty);
     if (item.kv_tiles < 0) return;
     const float* k_scales = p.k_scales + item.kv_head * args.k_scale_rows +
-                            int64_t{item.kv_block} * k_groups + (k_groups == 4 ? lane : 0);
+                            int64_t{item.kv_block} * k_groups + (k_groups == 4 ? lane % 4 : 0);
+    float next_scales = 0.0f;  // of eight tiles: lane 4 i + j has group j of the i-th
     for (int t = 0, s = 0; t < item.kv_tiles; ++t, s = s + 1 == C::kStages ? 0 : s + 1) {
+      if (t % 8 == 0 && t + lane / 4 < item.kv_tiles) {
+        next_scales = k_scales[int64_t{t + lane / 4} * k_groups];
+      }
       barrier_wait(&shared.empty[s], ((phases >> s) & 1) ^ 1);
       phases ^= 1u << s;
-      if (lane < 4) {
-        copy_float_async(&shared.k_scale[s][lane], k_scales + int64_t{t} * k_groups, true);
-        barrier_arrive_after_copies(&shared.full[s]);
-      }
       if (lane == 0) {
         barrier_arrive_expect(&shared.full[s], kTileKeys * (C::kHeadDim + C::kHeadDimV));
         tma_load_3d(shared.stage[s].k, args.k_map, &shared.full[s], 0, item.kv_head,
                     item.kv_start + t * kTileKeys);
         tma_load_3d(shared.stage[s].v, args.v_map, &shared.full[s], 0, 0,
                     (item.kv_block + t) * p.num_kv_heads + item.kv_head);
+      }
+      const float scale = __shfl_sync(~0u, next_scales, t % 8 * 4 + lane % 4);
+      if (lane < 4) {
+        shared.k_scale[s][lane] = scale;
+        barrier_arrive(&shared.full[s]);
       }
     }
   }

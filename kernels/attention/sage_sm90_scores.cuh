@@ -5,12 +5,14 @@
 
 #include "attention/sage_sm90_tiles.h"
 #include "device/codes.cuh"
+#include "device/reduce.cuh"
 
 namespace sage {
 
 // Scores arrive as integers added to kMagic, the bits of a float, so that they are floats without a
 // conversion. Linear codes: the result of the multiply-add is a denormal, whose bits are the
-// rounded code. Both: `unit` in codes (eighths of an octave) per score.
+// rounded code. Both: `unit` in codes (eighths of an octave) per score; a scale that is NaN or
+// infinite makes every score NaN, and P too (the byte 255 or 127).
 template <PMode kMode>
 struct Scores;
 
@@ -21,7 +23,8 @@ struct Scores<PMode::kLinear> {
   // Rounded to 22 fraction bits, so that 1.5 * 2^23 * unit is an integer. At least one step: a
   // masked score must stay below every other.
   static __device__ float unit(float q_unit, float k_scale) {
-    return fmaxf(__fmaf_rn(q_unit, k_scale, 3.0f * kUnit) - 3.0f * kUnit, kUnit / (1 << 22));
+    return device::nan_max(__fmaf_rn(q_unit, k_scale, 3.0f * kUnit) - 3.0f * kUnit,
+                           kUnit / (1 << 22));
   }
   static __device__ float constant(float unit, float reference) {
     return __fmaf_rn(-__int_as_float(kMagic), unit, reference * -__int_as_float(8));
@@ -45,7 +48,7 @@ struct Scores<PMode::kExp2> {
   static constexpr int32_t kMagic = 0x4B400000;  // 1.5 * 2^23
   static constexpr float kUnit = 0.125f;
   static __device__ float unit(float q_unit, float k_scale) {
-    return fmaxf(__fmul_rn(q_unit, k_scale), 0x1p-60f);
+    return device::nan_max(__fmul_rn(q_unit, k_scale), 0x1p-60f);
   }
   static __device__ float constant(float unit, float reference) {
     return __fmaf_rn(-__int_as_float(kMagic), unit, -7.0f - reference);

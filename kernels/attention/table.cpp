@@ -11,6 +11,7 @@ namespace {
 constexpr SageSettings settings_of(PvType pv) {
   SageSettings settings;
   settings.pv = pv;
+  settings.correct_v = pv == PvType::kFp8E4m3;
   return settings;
 }
 

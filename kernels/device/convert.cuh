@@ -78,6 +78,11 @@ __device__ __forceinline__ uint32_t int8_codes(float a, float b, float c, float 
 __device__ __forceinline__ uint32_t e4m3_codes(float low, float high) {
   return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
 }
+// Values of two codes.
+__device__ __forceinline__ float2 e4m3_values(uint32_t codes) {
+  const auto pair = static_cast<__nv_fp8x2_storage_t>(codes);
+  return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+}
 __device__ __forceinline__ uint16_t fp16_code(float x) {
   return bits_of<__half>(nan_max(nan_min(x, 65504.0f), -65504.0f));
 }

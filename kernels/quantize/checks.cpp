@@ -75,6 +75,13 @@ size_t v_codes_bytes(const AttentionLayout& layout, int64_t total_tokens, int nu
          static_cast<size_t>(layout.v_tile_keys);
 }
 
+// Partial sums [block_count][num_heads][head_dim_v].
+size_t quantize_v_workspace_bytes(const QuantizeVParams& p) {
+  return static_cast<size_t>(block_count(p.v.total_tokens, p.batch, p.layout.v_tile_keys)) *
+         static_cast<size_t>(p.v.num_heads) * static_cast<size_t>(p.layout.head_dim_v) *
+         sizeof(float);
+}
+
 Status check(const ChannelStatsParams& p) {
   if (const Status s = check_packed(p.x, p.cu_seqlens, p.batch, p.padded_head_dim); !s.ok()) {
     return s;
@@ -144,6 +151,17 @@ Status check(const QuantizeVParams& p) {
   if (!is_aligned(p.codes, 16) || !is_aligned(p.offset, 16) || !is_aligned(p.scale, 16)) {
     return misaligned("codes, offset and scale must be aligned to 16 bytes");
   }
+  if (p.o_offset == nullptr) return {};
+  if (p.layout.pv != PvType::kFp8E4m3) return unsupported("o_offset is for FP8 codes");
+  if (!is_aligned(p.o_offset, 4)) return misaligned("o_offset must be aligned to 4 bytes");
+  if (p.batch > 0 && (p.offset == nullptr || p.scale == nullptr)) {
+    return invalid("o_offset needs offset and scale");
+  }
+  if (p.workspace_bytes < quantize_v_workspace_bytes(p)) {
+    return {StatusCode::kWorkspaceTooSmall, "workspace below quantize_v_workspace_bytes"};
+  }
+  if (p.batch > 0 && p.workspace == nullptr) return invalid("workspace is null");
+  if (!is_aligned(p.workspace, 16)) return misaligned("workspace must be aligned to 16 bytes");
   return {};
 }
 

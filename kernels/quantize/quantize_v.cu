@@ -1,7 +1,9 @@
 // Codes of V. One CTA takes the keys of one tile of one head.
 //
 // FP8: a thread turns four keys in storage order x eight channels into eight words of four codes,
-// the tile is transposed in shared memory and leaves as one contiguous run of words.
+// the tile is transposed in shared memory and leaves as one contiguous run of words. Where an
+// o_offset is wanted, each CTA also sums what rounding took, and correct_offset_kernel adds these
+// sums in the order of the tiles.
 // FP16: rows stay rows.
 #include "device/convert.cuh"
 #include "device/launch.cuh"
@@ -43,6 +45,12 @@ struct ChannelQuotient {
   }
 };
 
+// Partial sums of tile `index` of a head, one per channel.
+template <int kPadded>
+__device__ __forceinline__ float* partial_at(const QuantizeVParams& p, int64_t index, int head) {
+  return static_cast<float*>(p.workspace) + (index * p.v.num_heads + head) * kPadded;
+}
+
 template <class T, int kPadded, bool kVectors>
 __global__ void __launch_bounds__(kThreads)
     quantize_v_fp8_kernel(const QuantizeVParams p, const uint64_t order) {
@@ -58,6 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto* data = static_cast<const uint16_t*>(p.v.data) + head * p.v.head_stride;
   const ChannelQuotient quotient(
       p, (int64_t{block.sequence} * p.v.num_heads + head) * kPadded + channel);
+  float lost[8] = {};  // to rounding, of this thread's keys
 
   for (int word = static_cast<int>(threadIdx.x) / kLanes; word < words; word += kThreads / kLanes) {
     const auto keys = static_cast<uint32_t>(order >> 4 * kKeysPerWord * (word % 4));
@@ -78,16 +87,54 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
-      tile[(channel + c) * (words + 1) + word] =
-          device::e4m3_codes(x[0][c], x[1][c]) | device::e4m3_codes(x[2][c], x[3][c]) << 16;
+      const uint32_t low = device::e4m3_codes(x[0][c], x[1][c]);
+      const uint32_t high = device::e4m3_codes(x[2][c], x[3][c]);
+      tile[(channel + c) * (words + 1) + word] = low | high << 16;
+      if (p.o_offset != nullptr) {
+        const float2 a = device::e4m3_values(low), b = device::e4m3_values(high);
+        lost[c] += (x[0][c] - a.x) + (x[1][c] - a.y) + (x[2][c] - b.x) + (x[3][c] - b.y);
+      }
     }
   }
+  __shared__ alignas(16) float sums[kThreads * 8];  // [thread / kLanes][channel]
+#pragma unroll
+  for (int c = 0; c < 8; ++c) sums[threadIdx.x * 8 + c] = lost[c];
   __syncthreads();
+  if (p.o_offset != nullptr && threadIdx.x < kPadded) {
+    float sum = 0.0f;
+    for (int i = 0; i < kThreads / kLanes; ++i) sum += sums[i * kPadded + threadIdx.x];
+    partial_at<kPadded>(p, block.index, head)[threadIdx.x] = sum;
+  }
   auto* out = static_cast<uint32_t*>(p.codes) +
               (block.index * p.v.num_heads + head) * (int64_t{kPadded} * words);
   for (int i = static_cast<int>(threadIdx.x); i < kPadded * words; i += kThreads) {
     out[i] = tile[i / words * (words + 1) + i % words];
   }
+}
+
+// One CTA per (sequence, head): kSlices interleaved sums over the tiles of a channel, then theirs.
+constexpr int kSlices = 8;
+
+template <int kPadded>
+__global__ void __launch_bounds__(kSlices* kPadded) correct_offset_kernel(const QuantizeVParams p) {
+  __shared__ float sums[kSlices * kPadded];
+  const int b = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
+  const int channel = static_cast<int>(threadIdx.x) % kPadded;
+  const int length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
+  const int tiles = (length + p.layout.v_tile_keys - 1) / p.layout.v_tile_keys;
+  const int64_t first = first_block(p.cu_seqlens[b], b, p.layout.v_tile_keys);
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int t = static_cast<int>(threadIdx.x) / kPadded; t < tiles; t += kSlices) {
+    sum += partial_at<kPadded>(p, first + t, head)[channel];
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kPadded) return;
+  for (int s = 1; s < kSlices; ++s) sum += sums[s * kPadded + channel];
+  const int64_t at = (int64_t{b} * p.v.num_heads + head) * kPadded + channel;
+  const float mean = length > 0 ? sum / static_cast<float>(length) : 0.0f;
+  p.o_offset[at] = fmaf(mean, length > 0 ? p.scale[at] : 0.0f, p.offset[at]);
 }
 
 template <class T, int kPadded, bool kVectors>
@@ -136,8 +183,14 @@ Status launch_quantize_v(const QuantizeVParams& params, Stream stream) {
                                 stream, params);
         }
         const size_t shared_bytes = size_t{padded()} * (layout.v_tile_keys / kKeysPerWord + 1) * 4;
-        return device::launch(quantize_v_fp8_kernel<T, padded(), vectors()>, grid, kThreads,
-                              shared_bytes, stream, params, key_order_of(layout));
+        const Status status =
+            device::launch(quantize_v_fp8_kernel<T, padded(), vectors()>, grid, kThreads,
+                           shared_bytes, stream, params, key_order_of(layout));
+        if (!status.ok() || params.o_offset == nullptr) return status;
+        return device::launch(
+            correct_offset_kernel<padded()>,
+            dim3(static_cast<unsigned>(params.batch), static_cast<unsigned>(params.v.num_heads)),
+            kSlices * padded(), 0, stream, params);
       });
     });
   });

@@ -135,6 +135,7 @@ void check_o(const Case& c, const Kernel& kernel, const StageOutputs& out, const
   const Spacing spacing(c.dtype);
   const int64_t n = c.model.head_dim_v, padded = kernel.layout.head_dim_v;
   const int64_t kv_heads = c.model.num_kv_heads, group = c.model.num_qo_heads / kv_heads;
+  const Tensor& added = added_to_output(out);
   Tally elements, slices;
   std::vector<double> sum(static_cast<size_t>(n));  // the row without V's offset
   double error = 0, cast = 0, summed = 0;           // L1 of a slice: error, O, O without offset
@@ -145,7 +146,7 @@ void check_o(const Case& c, const Kernel& kernel, const StageOutputs& out, const
     const double* a = &actual.o[r * sum.size()];
     const int64_t stats = (row.sequence * kv_heads + row.head / group) * padded;
     for (int64_t d = 0; d < n; ++d) {
-      const double offset = out.v_offset.empty() ? 0 : out.v_offset.as<float>()[stats + d];
+      const double offset = added.empty() ? 0 : added.as<float>()[stats + d];
       sum[static_cast<size_t>(d)] = e[d] == 0 ? 0 : e[d] - offset;  // no keys: no offset either
     }
     const double rms = row_rms(sum.data(), n);

@@ -8,15 +8,6 @@
 namespace sagebench {
 namespace {
 
-constexpr double kFp32Unit = 0x1p-24;
-
-// A serial fp32 sum of n values of one sign strays by about sqrt(n) / 3 roundings of the total, any
-// blocked sum by less: sqrt(n) is three deviations. The constant covers short sums and the
-// division.
-double mean_limit(double n, double mean_magnitude) {
-  return kFp32Unit * (8 + std::sqrt(n)) * mean_magnitude;
-}
-
 struct Mean {
   std::vector<double> value, magnitude;
   int64_t count = 0;

@@ -9,7 +9,6 @@ namespace {
 
 constexpr double kScaleSlack = 0x1p-20;     // relative: amax / 127 in fp32
 constexpr double kCancel = 0x1p-22;         // of |x| + |offset|: fp32 up to the rounding
-constexpr double kFp32Unit = 0x1p-24;       // one rounding
 constexpr double kHalf = 0.5 * (1 + 1e-5);  // of a code: x * (1 / scale) in fp32 near a tie
 constexpr double kAmaxFloor = 1e-7;         // of the contract: no division by zero
 // Codes that differ from the recomputed ones sit at ties, and ties fall either way: the mean signed

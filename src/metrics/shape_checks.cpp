@@ -72,6 +72,9 @@ std::vector<Expected> expected_of(const Case& c, const Inputs& in, const Kernel&
   add(Stage::kVCodes, "v_codes", &StageOutputs::v_codes,
       layout.pv == sage::PvType::kFp8E4m3 ? DType::kFp8E4m3 : DType::kFp16,
       {total_kv, m.num_kv_heads, layout.head_dim_v});
+  if (kernel.settings.correct_v)
+    add(Stage::kVCodes, "o_offset", &StageOutputs::o_offset, DType::kFp32,
+        {batch, m.num_kv_heads, layout.head_dim_v});
   add(Stage::kVCodes, "v_scales", &StageOutputs::v_scales, DType::kFp32,
       {batch, m.num_kv_heads, layout.head_dim_v});
   add(Stage::kO, "o", &StageOutputs::o, c.dtype, {total_q, m.num_qo_heads, m.head_dim_v});

@@ -14,6 +14,15 @@ namespace sagebench {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+inline constexpr double kFp32Unit = 0x1p-24;  // one rounding, relative
+
+// A serial fp32 sum of n values of one sign strays by about sqrt(n) / 3 roundings of the total, any
+// blocked sum by less: sqrt(n) is three deviations. The constant covers short sums and the
+// division.
+inline double mean_limit(double n, double mean_magnitude) {
+  return kFp32Unit * (8 + std::sqrt(n)) * mean_magnitude;
+}
+
 // Error of two values, non-finite positions first: the same NaN or infinity is no error, one that
 // stands alone is an infinite one.
 inline double error_between(double expected, double actual) {

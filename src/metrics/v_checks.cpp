@@ -63,7 +63,7 @@ struct ChannelMax {
   }
 };
 
-enum { kScale, kCode, kRules };
+enum { kScale, kCode, kCorrection, kRules };
 
 struct VChecker {
   const TensorView& v;
@@ -121,6 +121,34 @@ struct VChecker {
     });
   }
 
+  // What rounding took, from the subject's own codes. Sums in fp32, as of a mean.
+  void check_correction(int64_t sequence, int64_t first, int64_t length, int head,
+                        std::array<Tally, kRules>& tallies) const {
+    const int64_t row = sequence * v.heads + head;
+    std::vector<double> lost(static_cast<size_t>(v.dim)), size(lost.size()), slack(lost.size());
+    each(first, length, head, row, [&](int64_t t, int d, double value, double rounding) {
+      const auto channel = static_cast<size_t>(d);
+      const double scale = out.v_scales.as<float>()[row * padded + d];
+      const uint8_t code = out.v_codes.as<uint8_t>()[((first + t) * v.heads + head) * padded + d];
+      const double term = value - scale * float_from_e4m3(code);
+      lost[channel] += term;
+      size[channel] += std::fabs(term);
+      slack[channel] += rounding + kFp32Unit * std::fabs(value);
+    });
+    const auto n = static_cast<double>(length);
+    for (int d = 0; d < v.dim; ++d) {
+      const auto channel = static_cast<size_t>(d);
+      const double expected = offset(row, d) + lost[channel] / n;
+      const double actual = out.o_offset.as<float>()[row * padded + d];
+      const double limit = mean_limit(n, size[channel] / n) + slack[channel] / n +
+                           2 * kFp32Unit * std::fabs(expected);
+      const bool both_bad = !std::isfinite(expected) && !std::isfinite(actual);
+      tallies[kCorrection].add(both_bad ? 0 : error_between(expected, actual),
+                               std::isfinite(limit) ? limit : 0, expected, actual,
+                               {sequence, head, -1, d});
+    }
+  }
+
   void check_scale(const ChannelMax& m, double scale, const Coordinate& at,
                    std::array<Tally, kRules>& tallies) const {
     if (!m.finite) {  // a NaN or an infinity must live on, in the scale
@@ -151,15 +179,22 @@ void check_v_codes(const AttentionOperands& x, const Kernel& kernel, const Stage
                          out.v_codes.shape[2]};
   const int32_t* cu = x.cu_seqlens_kv->as<int32_t>();
   const int64_t batch = x.cu_seqlens_kv->size() - 1;
-  auto [scales, codes] = tally_over<kRules>(batch * x.v.heads, [&](int64_t i, auto& tallies) {
-    const int64_t b = i / x.v.heads;
-    checker.check(b, cu[b], cu[b + 1] - cu[b], static_cast<int>(i % x.v.heads), tallies);
-  });
+  auto [scales, codes, corrections] =
+      tally_over<kRules>(batch * x.v.heads, [&](int64_t i, auto& tallies) {
+        const int64_t b = i / x.v.heads;
+        const auto head = static_cast<int>(i % x.v.heads);
+        checker.check(b, cu[b], cu[b + 1] - cu[b], head, tallies);
+        if (!out.o_offset.empty() && cu[b + 1] > cu[b])
+          checker.check_correction(b, cu[b], cu[b + 1] - cu[b], head, tallies);
+      });
   if (scales.checked)
     checks.push_back(
         finish(Stage::kVCodes, "v scales: max |v - offset| of the channel / code_max", scales));
   if (codes.checked)
     checks.push_back(finish(Stage::kVCodes, "v codes: nearest to (v - offset) / scale", codes));
+  if (corrections.checked)
+    checks.push_back(finish(
+        Stage::kVCodes, "o_offset: v_offset + mean of v - v_offset - scale * code", corrections));
 }
 
 }  // namespace sagebench

@@ -42,6 +42,7 @@ std::vector<Kernel> attention_kernels_of(const Case& c) {
     choose(k.settings.qk_granularity, c.sage.qk_granularity);
     choose(k.settings.smooth_k, c.sage.smooth_k);
     choose(k.settings.smooth_v, c.sage.smooth_v);
+    choose(k.settings.correct_v, c.sage.correct_v);
     choose(k.settings.v_scale, c.sage.v_scale);
     choose(k.settings.rotate, c.sage.rotate);
     choose(k.settings.pv, c.sage.pv);

@@ -161,9 +161,10 @@ class Attention {
     const float q_unit = q_scale * codes_per_score_;
     for (size_t g = 0; g < tile.unit.size(); ++g) {
       const float k_scale = tile.scale_of_group[g];
-      // fmax: a NaN scale is the least unit, on the GPU too
-      tile.unit[g] = linear ? std::fmax(std::fma(q_unit, k_scale, 3.0f) - 3.0f, 0x1p-22f)
-                            : std::fmax(q_unit * 0.125f * k_scale, 0x1p-60f);
+      const float unit =
+          linear ? std::fma(q_unit, k_scale, 3.0f) - 3.0f : q_unit * 0.125f * k_scale;
+      const float least = linear ? 0x1p-22f : 0x1p-60f;
+      tile.unit[g] = unit < least ? least : unit;  // NaN stays
     }
     const auto set_constants = [&] {
       for (size_t g = 0; g < tile.unit.size(); ++g)
@@ -182,7 +183,7 @@ class Attention {
     for (int64_t j = 0; j < keys; ++j) lead = std::max(lead, at(j));
     const float lead_code = linear ? static_cast<float>(lead) : 8 * (static_cast<float>(lead) + 7);
     float shift = state.reference.move(layout_.reference, lead_code);
-    const float alpha = first ? 1.0f : std::exp2(shift);
+    const float alpha = first ? 1.0f : std::exp2(std::clamp(shift, -126.0f, 126.0f));
     if (first) {  // made with the reference from the start
       set_constants();
       shift = 0;
@@ -241,7 +242,8 @@ class Attention {
     const int64_t stats =
         (int64_t{chunk.sequence} * c_.model.num_kv_heads + chunk.kv_head) * layout_.head_dim_v;
     const float* scale = codes_.v_scales.as<float>() + stats;
-    const float* offset = codes_.v_offset.empty() ? nullptr : codes_.v_offset.as<float>() + stats;
+    const Tensor& added = added_to_output(codes_);
+    const float* offset = added.empty() ? nullptr : added.as<float>() + stats;
     double* to = out.o.data() + row.index * c_.model.head_dim_v;
     for (int d = 0; d < c_.model.head_dim_v; ++d)
       to[d] = o[d] * scale[d] / state.sum + (offset ? offset[d] : 0.0f);

@@ -194,8 +194,8 @@ Source from_v_codes(const StageOutputs& codes, int dim, const Tensor& cu_seqlens
             const auto scale = Stats(codes.v_scales.as<float>() + stats, dim).cast<double>();
             from_view(view).read(first, head, out);
             out.array().rowwise() *= scale.array();
-            if (!codes.v_offset.empty())
-              out.rowwise() += Stats(codes.v_offset.as<float>() + stats, dim).cast<double>();
+            if (const Tensor& offset = added_to_output(codes); !offset.empty())
+              out.rowwise() += Stats(offset.as<float>() + stats, dim).cast<double>();
           }};
 }
 

@@ -126,7 +126,8 @@ void forget_rescale(FaultContext& f) {
       }
       for (int64_t d = 0; keys > 0 && d < dim; ++d) {
         const int64_t stats = (b * kv_heads + kv_head) * padded + d;
-        const double offset = f.out.v_offset.empty() ? 0 : f.out.v_offset.get(stats);
+        const Tensor& added = added_to_output(f.out);
+        const double offset = added.empty() ? 0 : added.get(stats);
         const double o = acc[static_cast<size_t>(d)] / sum * f.out.v_scales.get(stats) + offset;
         f.out.o.set(((cu_q(f)[b] + t) * heads + h) * dim + d, static_cast<float>(o));
       }
@@ -243,7 +244,10 @@ std::vector<Fault> attention_faults() {
        kAttention,
        kOut,
        kOut,
-       [](FaultContext& f) { zero(f.out.v_offset); },
+       [](FaultContext& f) {
+         zero(f.out.v_offset);
+         zero(f.out.o_offset);
+       },
        {}},
       {"sm_scale_missing",
        "softmax of the bare scores",

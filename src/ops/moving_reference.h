@@ -15,7 +15,10 @@ struct ReferenceState {
 
   // For a tile whose largest code, relative to `now`, is `lead`. Octaves to add to the codes of
   // this tile, and to the exponents of all sums made before it.
+  // No such code (every score NaN): nothing moves.
   float move(const sage::MovingReference& rule, float lead) {
+    started |= !std::isfinite(lead);
+    if (!std::isfinite(lead)) return 0;
     const float before = now, step = std::ceil((lead - static_cast<float>(rule.top_code)) / 8);
     if (!started) {
       now = highest = step;

@@ -205,6 +205,32 @@ Tensor v_codes(const TensorView& v, const Tensor& cu_seqlens, const Tensor& offs
   return codes;
 }
 
+// [batch, heads, padded_dim]: offset + the mean of v - offset - scale * code.
+Tensor o_offsets(const TensorView& v, const Tensor& cu_seqlens, const StageOutputs& codes) {
+  const int64_t batch = cu_seqlens.size() - 1, padded_dim = codes.v_codes.shape[2];
+  Tensor offsets(DType::kFp32, {batch, v.heads, padded_dim});
+  parallel_for(batch * v.heads, [&](int64_t i) {
+    const int32_t* cu = cu_seqlens.as<int32_t>() + i / v.heads;
+    const int64_t stats = i * padded_dim;
+    const float* scale = codes.v_scales.as<float>() + stats;
+    std::vector<float> row(static_cast<size_t>(v.dim)), removed(row.size());
+    std::vector<double> lost(row.size());
+    if (!codes.v_offset.empty())
+      std::copy_n(codes.v_offset.as<float>() + stats, v.dim, removed.data());
+    for (int64_t t = cu[0]; t < cu[1]; ++t) {
+      v.read_row(t, static_cast<int>(i % v.heads), row.data());
+      const uint8_t* code = codes.v_codes.as<uint8_t>() + (t * v.heads + i % v.heads) * padded_dim;
+      for (size_t d = 0; d < row.size(); ++d)
+        lost[d] += double{(row[d] - removed[d]) / scale[d]} - double{float_from_e4m3(code[d])};
+    }
+    for (size_t d = 0; d < row.size(); ++d)
+      offsets.as<float>()[stats + static_cast<int64_t>(d)] =
+          cu[1] == cu[0] ? removed[d]
+                         : static_cast<float>(removed[d] + lost[d] / (cu[1] - cu[0]) * scale[d]);
+  });
+  return offsets;
+}
+
 }  // namespace
 
 void emulate_quantisation(const Case& c, const AttentionOperands& x, const Kernel& kernel,
@@ -225,6 +251,7 @@ void emulate_quantisation(const Case& c, const AttentionOperands& x, const Kerne
                 out.k_scales);
   out.v_scales = v_scales(x.v, cu_kv, out.v_offset, s.v_scale, layout);
   out.v_codes = v_codes(x.v, cu_kv, out.v_offset, out.v_scales, layout);
+  out.o_offset = s.correct_v ? o_offsets(x.v, cu_kv, out) : Tensor();
   out.lse_dot =
       c.return_lse && !out.k_offset.empty() ? lse_dots(x.q, cu_q, out.k_offset) : Tensor();
 }

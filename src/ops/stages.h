@@ -29,11 +29,17 @@ struct StageOutputs {
   Tensor
       v_codes;  // fp8_e4m3 or fp16 [total_kv, Hkv, Dv]: token order, whatever the kernel's storage
   Tensor v_scales;  // fp32 [batch, Hkv, Dv]
+  Tensor o_offset;  // fp32 [batch, Hkv, Dv], when what rounding V took is put back
   Tensor lse_dot;   // fp32 [Hq, total_q], when smoothing and LSE meet
   // result. A subject that computes only sampled rows leaves the others NaN.
   Tensor o;    // dtype [total_q, Hq, head_dim_v]
   Tensor lse;  // fp32 [Hq, total_q]
 };
+
+// What attention adds to its output; may be empty.
+inline const Tensor& added_to_output(const StageOutputs& s) {
+  return s.o_offset.empty() ? s.v_offset : s.o_offset;
+}
 
 // V codes from the kernel's storage order (sage::AttentionLayout) to token order.
 Tensor unpack_v_codes(const Case& c, const sage::AttentionLayout& layout,

@@ -81,7 +81,7 @@ const std::vector<Step>& steps() {
        {Stage::kOffset, Stage::kQkCodes, Stage::kVCodes},
        quantise,
        {&S::k_offset, &S::v_offset, &S::q_codes, &S::q_scales, &S::k_codes, &S::k_scales,
-        &S::v_codes, &S::v_scales, &S::lse_dot}},
+        &S::v_codes, &S::v_scales, &S::o_offset, &S::lse_dot}},
       {{OpKind::kAttention, kPrefill}, {Stage::kO, Stage::kLse}, attend, {&S::o, &S::lse}},
   };
   return table;

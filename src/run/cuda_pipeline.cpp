@@ -302,6 +302,7 @@ StageOutputs CudaPipeline::download_outputs(cudaStream_t stream) const {
   out.k_offset = part(operands_.k_offset, DType::kFp32, {batch, hkv, l.head_dim});
   out.v_offset = part(operands_.v_offset, DType::kFp32, {batch, hkv, l.head_dim_v});
   out.v_scales = part(operands_.v_scales, DType::kFp32, {batch, hkv, l.head_dim_v});
+  out.o_offset = part(operands_.o_offset, DType::kFp32, {batch, hkv, l.head_dim_v});
   out.lse_dot = part(operands_.lse_dot, DType::kFp32, {hq, tokens_q});
   out.q_codes = part(operands_.q_codes, DType::kInt8, {tokens_q, hq, l.head_dim});
   out.k_codes = part(operands_.k_codes, DType::kInt8, {tokens_kv, hkv, l.head_dim});

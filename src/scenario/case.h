@@ -39,6 +39,7 @@ struct SageChoice {
   std::optional<sage::Granularity> qk_granularity;
   std::optional<sage::Smooth> smooth_k;
   std::optional<sage::Smooth> smooth_v;
+  std::optional<bool> correct_v;
   std::optional<sage::VScale> v_scale;
   std::optional<sage::Rotate> rotate;
   std::optional<sage::PvType> pv;

@@ -35,13 +35,16 @@ Field bound(const char* key, unsigned ops, Get get, Read read) {
     get(c) = static_cast<T>(read(v));
   };
   f.write = [get](const Case& c) -> Json {
-    const T& value = get(c);
+    const auto json_of = [](const auto& value) -> Json {
+      if constexpr (NamedEnum<std::decay_t<decltype(value)>>)
+        return name_of(value);
+      else
+        return value;
+    };
     if constexpr (is_optional<T>::value)
-      return value ? Json(name_of(*value)) : Json();
-    else if constexpr (NamedEnum<T>)
-      return name_of(value);
+      return get(c) ? json_of(*get(c)) : Json();
     else
-      return value;
+      return json_of(get(c));
   };
   return f;
 }

@@ -48,6 +48,7 @@ Field sage_block() {
                                  at(&Case::sage, &SageChoice::qk_granularity)),
        choice<sage::Smooth>("smooth_k", kSoftmaxOps, at(&Case::sage, &SageChoice::smooth_k)),
        choice<sage::Smooth>("smooth_v", kSoftmaxOps, at(&Case::sage, &SageChoice::smooth_v)),
+       boolean("correct_v", kSoftmaxOps, at(&Case::sage, &SageChoice::correct_v)),
        choice<sage::VScale>("v_scale", kSoftmaxOps, at(&Case::sage, &SageChoice::v_scale)),
        choice<sage::Rotate>("rotate", kSoftmaxOps, at(&Case::sage, &SageChoice::rotate)),
        choice<sage::PvType>("pv", kSoftmaxOps, at(&Case::sage, &SageChoice::pv)),

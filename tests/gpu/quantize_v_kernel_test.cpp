@@ -106,6 +106,29 @@ std::vector<std::byte> expected(Problem& p) {
   return want;
 }
 
+std::vector<float> run_with_correction(const Problem& p) {
+  const DeviceArray<uint16_t> v(p.v.bits);
+  const DeviceArray<int32_t> cu(p.cu);
+  const DeviceArray<float> offset(p.offset), scale(p.scale), o_offset(p.offset.size());
+  const DeviceArray<std::byte> codes(
+      sage::v_codes_bytes(p.layout, p.v.view.total_tokens, kHeads, p.batch()));
+  sage::QuantizeVParams q;
+  q.v = p.v.on_device(v);
+  q.cu_seqlens = cu.data();
+  q.batch = p.batch();
+  q.layout = p.layout;
+  q.offset = offset.data();
+  q.scale = scale.data();
+  q.codes = codes.data();
+  q.o_offset = o_offset.data();
+  const DeviceArray<std::byte> workspace(sage::quantize_v_workspace_bytes(q));
+  q.workspace = workspace.data();
+  q.workspace_bytes = sage::quantize_v_workspace_bytes(q);
+  const sage::Status status = sage::launch_quantize_v(q, nullptr);
+  EXPECT_TRUE(status.ok()) << status.reason;
+  return o_offset.download();
+}
+
 class QuantizeV : public GpuTest {};
 
 TEST_F(QuantizeV, EveryTypeDimTileOrderAndStride) {
@@ -129,6 +152,34 @@ TEST_F(QuantizeV, EveryTypeDimTileOrderAndStride) {
               if (pv == PvType::kFp16) break;  // has no order
             }
           }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeV, CorrectionIsTheMeanOfWhatRoundingTook) {
+  for (const int dim : {64, 128, 46}) {
+    std::vector<int32_t> lengths = odd_lengths();
+    lengths.push_back(5000);  // many tiles
+    Problem p = make_problem(DType::kBf16, dim, PvType::kFp8E4m3, lengths);
+    const std::vector<float> got = run_with_correction(p);
+    for (int b = 0; b < p.batch(); ++b) {
+      const int start = p.cu[static_cast<size_t>(b)];
+      const int length = p.cu[static_cast<size_t>(b) + 1] - start;
+      for (int h = 0; h < kHeads; ++h) {
+        for (int c = 0; c < p.layout.head_dim_v; ++c) {
+          const size_t at = p.at(b, h, c);
+          double lost = 0.0, size = 0.0;
+          for (int i = 0; i < length && c < dim; ++i) {
+            const float x = (p.v.value(start + i, h, c) - p.offset[at]) / p.scale[at];
+            lost += double{x} - sagebench::float_from_e4m3(sagebench::e4m3_from_float(x));
+            size += std::fabs(x);
+          }
+          const double mean = length > 0 ? p.scale[at] * lost / length : 0.0;
+          const double play = length > 0 ? p.scale[at] * size / length : 0.0;
+          ASSERT_NEAR(got[at], p.offset[at] + mean, 1e-6 * (std::fabs(p.offset[at]) + play))
+              << "sequence " << b << " head " << h << " channel " << c;
         }
       }
     }

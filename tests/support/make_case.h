@@ -40,6 +40,7 @@ inline Kernel make_kernel(const Model& model, sage::PvType pv = sage::PvType::kF
   Kernel k;
   k.name = "test_kernel";
   k.settings.pv = pv;
+  k.settings.correct_v = pv == sage::PvType::kFp8E4m3;
   k.layout.head_dim = padded(model.head_dim);
   k.layout.head_dim_v = padded(model.head_dim_v);
   k.layout.q_groups = {32, 8, sage::GroupPattern::kRowMod8};

@@ -213,6 +213,18 @@ TEST_F(Quantisation, Fp16ScaleOfVIsAPowerOfTwo) {
   }
 }
 
+TEST_F(Quantisation, WhatRoundingVTookIsPutBack) {
+  no_smoothing();
+  // 17 lies between the codes 16 and 18 of scale 1: a tie, to even. 448 fixes the scale.
+  const auto v = [](int64_t t, int, int d) { return d == 1 ? 3.0 : t == 0 ? 448.0 : 17.0; };
+  const StageOutputs out = quantise({5, 1}, constant(1), constant(1), v);
+  EXPECT_EQ(out.v_codes.get(64), 16.0f);
+  EXPECT_FLOAT_EQ(out.o_offset.get(0), 4.0f / 5);  // four keys lost 1 each
+  EXPECT_NEAR(out.o_offset.get(1), 0.0f, 1e-6);    // a constant is its own code
+  kernel.settings.correct_v = false;
+  EXPECT_TRUE(quantise({5}, constant(1), constant(1), v).o_offset.empty());
+}
+
 TEST_F(Quantisation, TinyVHasANormalScale) {
   for (const sage::PvType pv : {sage::PvType::kFp8E4m3, sage::PvType::kFp16}) {
     kernel = make_kernel(model, pv);

@@ -31,6 +31,8 @@ struct SageSettings {
   // is then biased the same way: relative L1 0.064 instead of 0.043 at 128k keys of N(0, 1) on an
   // H200. A mean in V is kept by promote_keys.
   Smooth smooth_v = Smooth::kNone;
+  // FP8 codes of V: their mean over a sequence is put right in the output, see QuantizeVParams.
+  bool correct_v = true;
   Rotate rotate = Rotate::kNone;
   VScale v_scale = VScale::kPerChannel;
   PvType pv = PvType::kFp8E4m3;
@@ -88,8 +90,9 @@ SAGE_HOST_DEVICE constexpr int64_t scale_row(ScaleGroups g, int64_t cu_start, in
 //   lead > max_code or lead < low_code: R = max(R + ceil((lead - top) / 8), highest - span_octaves)
 //                                       highest = max(highest, R)
 //   if R moved: what the row has summed since its last promotion is promoted (the accumulator is 0
-//   from then on), and the promoted sums are multiplied by 2^(R before - R). Then P of the tile is
-//   made with the new R.
+//   from then on), and the promoted sums are multiplied by 2^(R before - R), the exponent clamped
+//   to [-126, 126]. Then P of the tile is made with the new R. A NaN scale makes its scores and
+//   their P NaN, and is no lead.
 //
 // PMode::kLinear, all fp32 but for the last line, which is exact before its one rounding (double):
 //   unit  = max(fma(q_scale * f, k_scale, 3) - 3, 2^-22)      f = fp32(sm_scale * 8 * log2(e))

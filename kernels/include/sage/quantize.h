@@ -85,7 +85,16 @@ struct QuantizeVParams {
   const float* offset = nullptr;  // [batch, num_heads, layout.head_dim_v]
   const float* scale = nullptr;   // [batch, num_heads, layout.head_dim_v]
   void* codes = nullptr;          // v_codes_bytes
+
+  // FP8 only: what attention adds to its output, so that the mean of V survives rounding:
+  // o_offset = offset + scale * (sum over the sequence of (v - offset) / scale - code) / length.
+  // Attention over many keys averages V; of the rounding errors only this mean does not average
+  // out.
+  float* o_offset = nullptr;  // [batch, num_heads, layout.head_dim_v]; nullptr: not wanted
+  void* workspace = nullptr;  // 16-byte aligned
+  size_t workspace_bytes = 0;
 };
+size_t quantize_v_workspace_bytes(const QuantizeVParams& params);  // where o_offset is wanted
 size_t v_codes_bytes(const AttentionLayout& layout, int64_t total_tokens, int num_heads, int batch);
 Status launch_quantize_v(const QuantizeVParams& params, Stream stream);
 

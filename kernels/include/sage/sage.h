@@ -30,6 +30,7 @@ struct SageWorkspace {
   float* k_offset = nullptr;  // [batch, num_kv_heads, layout.head_dim]
   float* v_offset = nullptr;  // [batch, num_kv_heads, layout.head_dim_v]
   float* v_scales = nullptr;  // [batch, num_kv_heads, layout.head_dim_v]
+  float* o_offset = nullptr;  // [batch, num_kv_heads, layout.head_dim_v], if settings.correct_v
   float* lse_dot = nullptr;   // [num_qo_heads, total_q]
   int8_t* q_codes = nullptr;
   float* q_scales = nullptr;
@@ -38,6 +39,8 @@ struct SageWorkspace {
   void* v_codes = nullptr;
   void* stats = nullptr;  // scratch of launch_channel_stats
   size_t stats_bytes = 0;
+  void* v_sums = nullptr;  // scratch of launch_quantize_v
+  size_t v_sums_bytes = 0;
   void* attend = nullptr;  // scratch of launch_attend
   size_t attend_bytes = 0;
   size_t bytes = 0;  // of the whole allocation

@@ -181,8 +181,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
           &shared.q[r * C::kHeadDim + swizzled * 16 + lane % 4 * 4]);
     }
     const float q_unit = __fmul_rn(shared.q_scale[q_scale_at], args.log2_scale) * S::kUnit;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.item_empty);
+    barrier_arrive(&shared.item_empty);
 
     const int last_row = min(group_row + 63, item.rows - 1);
     const int keys =
@@ -215,11 +214,13 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       auto take_stage = [&](int s) {
         barrier_wait(&shared.full[s], (phases >> s) & 1);
         phases ^= 1u << s;
-        k_scale = shared.k_scale[s][lane % 4];
+        // Whoever reads also releases: four lanes, which is cheaper than all.
+        if (lane < kReleasers) k_scale = shared.k_scale[s][lane];
+        k_scale = __shfl_sync(~0u, k_scale, lane % 4);
       };
       auto release_stage = [&](int s) {
         __syncwarp();
-        if (lane == 0) barrier_arrive(&shared.empty[s]);
+        if (lane < kReleasers) barrier_arrive(&shared.empty[s]);
       };
       auto new_scales = [&] {
         unit = S::unit(q_unit, k_scale);
@@ -377,7 +378,7 @@ __device__ void consume(Shared<C>& shared, const Args& args) {
       const int s = t % C::kStages;
       barrier_wait(&shared.full[s], (phases >> s) & 1);
       phases ^= 1u << s;
-      if (lane == 0) barrier_arrive(&shared.empty[s]);
+      if (lane < kReleasers) barrier_arrive(&shared.empty[s]);
     }
     write_output<C>(args, item, shared, turn & 1, row, master, reference, limit);
   }
@@ -394,11 +395,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     tma_prefetch_map(args.k_map);
     tma_prefetch_map(args.v_map);
     for (int s = 0; s < C::kStages; ++s) {
-      barrier_init(&shared.full[s], 1 + 4);
-      barrier_init(&shared.empty[s], C::kGroups * 4);
+      barrier_init(&shared.full[s], 1 + kScaleGroups);
+      barrier_init(&shared.empty[s], C::kGroups * 4 * kReleasers);
     }
     barrier_init(&shared.item_full, 1 + 32);
-    barrier_init(&shared.item_empty, C::kGroups * 4 + 1);
+    barrier_init(&shared.item_empty, C::kGroups * 128 + 32);
   }
   for (int i = threadIdx.x; i < C::kStages * 8 * kTileKeys / 4; i += C::kThreads) {
     constexpr int kWords = 8 * kTileKeys / 4;

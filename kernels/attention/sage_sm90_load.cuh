@@ -44,6 +44,9 @@ struct Item {
   int head, kv_head;
 };
 
+constexpr int kScaleGroups = 4;           // of a tile of K
+constexpr int kReleasers = kScaleGroups;  // lanes of a warp that say that it has read a stage
+
 template <class C>
 struct alignas(1024) Shared {
   struct Stage {
@@ -51,7 +54,7 @@ struct alignas(1024) Shared {
     uint8_t v[(C::kHeadDimV + 8) * kTileKeys];  // the last eight rows are ones
   } stage[C::kStages];
   int8_t q[C::kRows * C::kHeadDim];
-  float k_scale[C::kStages][4];
+  float k_scale[C::kStages][kScaleGroups];
   float q_scale[C::kRows / 2];
   float v_scale[2][C::kHeadDimV];
   float v_offset[2][C::kHeadDimV];
@@ -190,8 +193,7 @@ __device__ void produce_tiles(Shared<C>& shared, const Args& args) {
   for (uint32_t turn = 0;; ++turn) {
     barrier_wait(&shared.item_full, turn & 1);
     const Item item = shared.item[turn & 1];
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.item_empty);
+    barrier_arrive(&shared.item_empty);
     if (item.kv_tiles < 0) return;
     const float* k_scales = p.k_scales + item.kv_head * args.k_scale_rows +
                             int64_t{item.kv_block} * k_groups + (k_groups == 4 ? lane % 4 : 0);
@@ -210,7 +212,7 @@ __device__ void produce_tiles(Shared<C>& shared, const Args& args) {
                     (item.kv_block + t) * p.num_kv_heads + item.kv_head);
       }
       const float scale = __shfl_sync(~0u, next_scales, t % 8 * 4 + lane % 4);
-      if (lane < 4) {
+      if (lane < kScaleGroups) {
         shared.k_scale[s][lane] = scale;
         barrier_arrive(&shared.full[s]);
       }

@@ -97,8 +97,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __shared__ alignas(16) float sums[kThreads * 8];  // [thread / kLanes][channel]
-#pragma unroll
-  for (int c = 0; c < 8; ++c) sums[threadIdx.x * 8 + c] = lost[c];
+  auto* mine = reinterpret_cast<float4*>(sums + threadIdx.x * 8);
+  mine[0] = make_float4(lost[0], lost[1], lost[2], lost[3]);
+  mine[1] = make_float4(lost[4], lost[5], lost[6], lost[7]);
   __syncthreads();
   if (p.o_offset != nullptr && threadIdx.x < kPadded) {
     float sum = 0.0f;

@@ -75,6 +75,13 @@ sage::SageAttentionParams params_of(const char* kernel, const Tensors& x, const 
   return p;
 }
 
+size_t workspace_bytes(const sage::SageAttentionParams& p) {
+  sage::SageWorkspace w;
+  const sage::Status status = sage::plan_workspace(p, nullptr, w);
+  EXPECT_TRUE(status.ok()) << status.reason;
+  return w.bytes;
+}
+
 // Relative L1 of o per (sequence, head), and lse, against exact causal attention.
 void expect_close(const Tensors& x, const DeviceTensors& d, double limit) {
   const std::vector<uint16_t> o = d.o.get(0, static_cast<int64_t>(x.q.size()));
@@ -145,7 +152,7 @@ TEST_P(SageAttention, CloseToExactForEverySetting) {
     SCOPED_TRACE("settings " + std::to_string(i));
     sage::SageAttentionParams p = params_of(GetParam(), x, d);
     p.settings = all[i];
-    const size_t bytes = sage::plan_workspace(p, nullptr).bytes;
+    const size_t bytes = workspace_bytes(p);
     const DeviceArray<char> workspace(static_cast<int64_t>(bytes));
     cuda_check(cudaMemset(workspace.data(), 0xFF, bytes));  // NaN wherever nothing is written
     const sage::Status status = sage::launch_sage_attention(p, workspace.data(), bytes, nullptr);
@@ -160,7 +167,7 @@ TEST_P(SageAttention, PrefillWithoutRotationIsAttention) {
   const Tensors x = make_tensors({150, 3}, {150, 3});
   const DeviceTensors d(x);
   sage::SageAttentionParams p = params_of(GetParam(), x, d);
-  const size_t bytes = sage::plan_workspace(p, nullptr).bytes;
+  const size_t bytes = workspace_bytes(p);
   const DeviceArray<char> workspace(static_cast<int64_t>(bytes));
   ASSERT_TRUE(sage::launch_sage_attention(p, workspace.data(), bytes, nullptr).ok());
   cuda_check(cudaDeviceSynchronize());
@@ -185,12 +192,29 @@ TEST_P(SageAttention, PrefillWithoutRotationIsAttention) {
   DeviceArray<uint16_t> q_out(size), k_out(static_cast<int64_t>(x.k.size()));
   rope.q_out = q_out.data();
   rope.k_out = k_out.data();
-  p.q.data = p.k.data = nullptr;
+  p.q = p.k = p.v = {};  // prefill fills these in
+  p.cu_seqlens_q = p.cu_seqlens_kv = nullptr;
   cuda_check(cudaMemset(d.o.data(), 0, x.q.size() * 2));
   const sage::Status status = sage::launch_prefill(rope, p, workspace.data(), bytes, nullptr);
   ASSERT_TRUE(status.ok()) << status.reason;
   cuda_check(cudaDeviceSynchronize());
   EXPECT_EQ(d.o.get(0, size), direct);
+}
+
+TEST_P(SageAttention, RefusesADeviceThatTheKernelIsNotWrittenFor) {
+  const Tensors x = make_tensors({3}, {3});
+  const DeviceTensors d(x);
+  sage::SageAttentionParams p = params_of(GetParam(), x, d);
+  sage::AttentionKernel elsewhere = *p.kernel;
+  elsewhere.runs_on = [](int) { return false; };
+  p.kernel = &elsewhere;
+  const size_t bytes = workspace_bytes(p);
+  const DeviceArray<char> workspace(static_cast<int64_t>(bytes));
+  EXPECT_EQ(sage::launch_sage_attention(p, workspace.data(), bytes, nullptr).code,
+            sage::StatusCode::kUnsupported);
+  sage::SageWorkspace w;
+  ASSERT_TRUE(sage::plan_workspace(p, workspace.data(), w).ok());
+  EXPECT_EQ(sage::launch_attend(p, w, nullptr).code, sage::StatusCode::kUnsupported);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SageAttention, testing::Values("sage_mma_fp8", "sage_mma_fp16"),

@@ -305,7 +305,7 @@ Status plan_prefill_workspace(const RopeKvCacheWriteParams& rope,
 Status check_lengths(const int32_t* cu_seqlens, int batch, int64_t total_tokens) {
   if (batch < 0 || total_tokens < 0) return invalid("batch or total_tokens is negative");
   if (cu_seqlens == nullptr) return batch == 0 ? Status{} : invalid("cu_seqlens is null");
-  if (cu_seqlens[0] < 0) return invalid("cu_seqlens starts below 0");
+  if (cu_seqlens[0] != 0) return invalid("cu_seqlens does not start at 0");
   for (int b = 0; b < batch; ++b) {
     if (cu_seqlens[b + 1] < cu_seqlens[b]) return invalid("cu_seqlens falls: a negative length");
   }

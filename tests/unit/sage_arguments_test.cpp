@@ -242,9 +242,9 @@ TEST(CheckLengths, OfAHostCopy) {
     return std::string(status.reason);
   };
   EXPECT_EQ(reason(check_lengths(cu.data(), 3, 9)), "cu_seqlens ends above total_tokens");
-  const int32_t falling[] = {0, 5, 4}, negative[] = {-1, 5};
+  const int32_t falling[] = {0, 5, 4}, late[] = {1, 5};
   EXPECT_EQ(reason(check_lengths(falling, 2, 10)), "cu_seqlens falls: a negative length");
-  EXPECT_EQ(reason(check_lengths(negative, 1, 10)), "cu_seqlens starts below 0");
+  EXPECT_EQ(reason(check_lengths(late, 1, 10)), "cu_seqlens does not start at 0");
   EXPECT_EQ(reason(check_lengths(nullptr, 1, 10)), "cu_seqlens is null");
   EXPECT_EQ(reason(check_lengths(cu.data(), -1, 10)), "batch or total_tokens is negative");
 }

@@ -17,11 +17,10 @@ namespace sage {
 enum class Mask { kFull, kCausalBottomRight, kCausalTopLeft };
 
 // What a kernel of the table reads and writes. Pointers are device addresses; fp32 and int32 arrays
-// are aligned to 4 bytes, codes to 16. "[a, b]" is row-major without gaps. Sizes are those of the
-// arrays: sequence b owns rows [cu_seqlens[b], cu_seqlens[b + 1]) of q and o, or of k and v, and
-// rows of no sequence are neither read for a result nor written. With batch == 0 or total_q == 0
-// nothing is launched, and pointers may be null; with total_kv == 0 those of k_codes, k_scales and
-// v_codes.
+// are aligned to 4 bytes, codes to 16. "[a, b]" is row-major without gaps. Sequence b owns rows
+// [cu_seqlens[b], cu_seqlens[b + 1]) of q and o, or of k and v (sage/types.h says what cu_seqlens
+// have to hold). With batch == 0 or total_q == 0 nothing is launched, and pointers may be null;
+// with total_kv == 0 k_codes, k_scales and v_codes.
 struct AttentionParams {
   AttentionLayout layout;  // AttentionKernel::layout of this problem, unchanged, or kUnsupported
   int batch = 0;

@@ -41,10 +41,10 @@ struct RopeKvCacheWriteParams {
   const int32_t* cu_seqlens = nullptr;     // [batch + 1], device
   const int32_t* kv_len_before = nullptr;  // [batch], device, or nullptr: all 0
 
-  // Rotation table [max_position, rotary_dim]: cos in the first half of a row, sin in the second.
+  // Rotation table [max_position, rotary_dim] without gaps: cos in the first half of a row, sin in
+  // the second.
   RopeStyle style = RopeStyle::kNeox;
   int rotary_dim = 0;  // even, <= head_dim; channels from rotary_dim on are copied
-  // A row starts every rotary_dim elements.
   const void* cos_sin = nullptr;
   DType cos_sin_dtype = DType::kFp32;  // kFp32 or dtype
   // A token at or past it is skipped: nothing written, no row read. kNone reads no table and has no

@@ -30,8 +30,8 @@ struct SageAttentionParams {
   float* lse = nullptr;                           // [num_qo_heads, total_q]; nullptr: not wanted
 };
 
-// Do these lengths fit tensors of total_tokens rows? For a host copy of cu_seqlens [batch + 1]; the
-// launchers take them on the device, where they do not look.
+// Do these lengths fit packed tensors of total_tokens rows? For a host copy of cu_seqlens [batch +
+// 1]; the launchers take them on the device, where they do not look.
 Status check_lengths(const int32_t* cu_seqlens, int batch, int64_t total_tokens);
 
 // The stages' operands inside one workspace allocation, each aligned to 256 bytes, shaped as
@@ -54,8 +54,8 @@ struct SageWorkspace {
   size_t bytes = 0;  // of the whole allocation
 };
 // Lays `workspace` out from `base`, which is aligned to 256 bytes. With base == nullptr only sizes
-// are computed: query `bytes`, allocate, call again. Of `params` everything but the addresses is
-// read, and whether lse is null. Unless the status is kOk, `workspace` is empty.
+// are computed: query `bytes`, allocate, call again. No address in `params` is looked at, but
+// whether lse is null. Unless the status is kOk, `workspace` is empty.
 Status plan_workspace(const SageAttentionParams& params, void* base, SageWorkspace& workspace);
 
 // The stages one by one, in this order, for callers that time, check or overlap them: each reads

@@ -25,10 +25,10 @@ enum class StatusCode {
 // that no work was enqueued, kCudaError excepted. `reason` has static storage.
 //
 // No launcher allocates, synchronises or reads device memory on the host, so the contents of device
-// arrays are not checked. Packed tensors of `total` rows go with cu_seqlens [batch + 1] that
-// start at 0 or above, never fall and end at or below `total` (rows outside of them are padding,
-// neither read for a result nor written). Where cu_seqlens say otherwise, quantisers and attention
-// read and write out of bounds: check_lengths (sage/sage.h) tells from a host copy.
+// arrays are not checked. Packed tensors of `total` rows go with cu_seqlens [batch + 1] that start
+// at 0, never fall and end at or below `total` (rows behind the end are padding, neither read for a
+// result nor written). Where cu_seqlens say otherwise, quantisers and attention read and write out
+// of bounds: check_lengths (sage/sage.h) tells from a host copy.
 struct Status {
   StatusCode code = StatusCode::kOk;
   const char* reason = "";

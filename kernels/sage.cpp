@@ -1,7 +1,12 @@
-// The stages composed. No CUDA here: the launchers behind it know whether there is any.
+// The stages composed. Of CUDA only the question which device is current.
 #include "sage/sage.h"
 
+#ifdef SAGE_WITH_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
 #include <algorithm>
+#include <tuple>
 
 #include "kv_cache/checks.h"
 #include "quantize/checks.h"
@@ -68,16 +73,24 @@ ChannelStatsParams v_stats_params(const SageAttentionParams& p, const SageWorksp
   return s;
 }
 
-QuantizeInt8Params q_codes_params(const SageAttentionParams& p, const SageWorkspace& w) {
+QuantizeInt8Params codes_params(const SageAttentionParams& p, const SageWorkspace& w,
+                                const PackedTensor& x, const int32_t* cu_seqlens,
+                                const ScaleGroups& groups, int8_t* codes, float* scales) {
   QuantizeInt8Params s;
-  s.x = p.q;
-  s.cu_seqlens = p.cu_seqlens_q;
+  s.x = x;
+  s.cu_seqlens = cu_seqlens;
   s.batch = p.batch;
   s.padded_head_dim = w.layout.head_dim;
-  s.groups = w.layout.q_groups;
+  s.groups = groups;
   s.rotate = p.settings.rotate;
-  s.codes = w.q_codes;
-  s.scales = w.q_scales;
+  s.codes = codes;
+  s.scales = scales;
+  return s;
+}
+
+QuantizeInt8Params q_codes_params(const SageAttentionParams& p, const SageWorkspace& w) {
+  QuantizeInt8Params s =
+      codes_params(p, w, p.q, p.cu_seqlens_q, w.layout.q_groups, w.q_codes, w.q_scales);
   if (w.lse_dot != nullptr) {
     s.dot_offset = w.k_offset;
     s.dot_num_heads = p.k.num_heads;
@@ -87,16 +100,9 @@ QuantizeInt8Params q_codes_params(const SageAttentionParams& p, const SageWorksp
 }
 
 QuantizeInt8Params k_codes_params(const SageAttentionParams& p, const SageWorkspace& w) {
-  QuantizeInt8Params s;
-  s.x = p.k;
-  s.cu_seqlens = p.cu_seqlens_kv;
-  s.batch = p.batch;
-  s.padded_head_dim = w.layout.head_dim;
-  s.groups = w.layout.k_groups;
-  s.rotate = p.settings.rotate;
+  QuantizeInt8Params s =
+      codes_params(p, w, p.k, p.cu_seqlens_kv, w.layout.k_groups, w.k_codes, w.k_scales);
   s.offset = w.k_offset;
-  s.codes = w.k_codes;
-  s.scales = w.k_scales;
   return s;
 }
 
@@ -154,12 +160,15 @@ Status check_problem(const SageAttentionParams& p) {
   if (p.q.head_dim != p.k.head_dim) return invalid("q and k differ in head_dim");
   if (p.k.num_heads != p.v.num_heads) return invalid("k and v differ in num_heads");
   if (p.k.total_tokens != p.v.total_tokens) return invalid("k and v differ in total_tokens");
-  if (p.batch < 0 || p.q.total_tokens < 0 || p.k.total_tokens < 0) {
-    return invalid("batch or total_tokens is negative");
+  if (p.batch < 0) return invalid("batch is negative");
+  if (p.q.total_tokens < 0 || p.q.total_tokens > kMaxRows || p.k.total_tokens < 0 ||
+      p.k.total_tokens > kMaxRows) {
+    return invalid("total_tokens must be in [0, 2^31)");
   }
   if (p.k.num_heads < 1 || p.q.num_heads < 1 || p.q.num_heads % p.k.num_heads != 0) {
     return invalid("num_kv_heads must divide num_qo_heads");
   }
+  if (p.q.num_heads > kMaxGridY) return unsupported("num_qo_heads is at most 65535");
   const char* reason = p.kernel->supports(problem_of(p), p.settings);
   return reason == nullptr ? Status{} : unsupported(reason);
 }
@@ -175,17 +184,35 @@ Status check_stages(const SageAttentionParams& p, const SageWorkspace& w) {
   return s;
 }
 
+// Can this build, on the device that is current, run the kernel?
+Status check_device(const AttentionKernel& kernel) {
+  if (kernel.launch == nullptr) return unsupported("built without CUDA");
+#ifdef SAGE_WITH_CUDA
+  int device = 0, major = 0, minor = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  }
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  }
+  if (error != cudaSuccess) return {StatusCode::kCudaError, cudaGetErrorString(error)};
+  if (!kernel.runs_on(10 * major + minor)) {
+    return unsupported("the kernel is not written for the current device");
+  }
+#endif
+  return {};
+}
+
 Status check_all(const SageAttentionParams& p, void* workspace, size_t workspace_bytes,
                  SageWorkspace& w) {
-  if (const Status s = check_problem(p); !s.ok()) return s;
-  w = plan_workspace(p, workspace);
+  if (const Status s = plan_workspace(p, workspace, w); !s.ok()) return s;
   if (workspace_bytes < w.bytes) {
-    return {StatusCode::kWorkspaceTooSmall, "workspace below plan_workspace(...).bytes"};
+    return {StatusCode::kWorkspaceTooSmall, "workspace_bytes below plan_workspace's"};
   }
   if (w.bytes > 0 && workspace == nullptr) return invalid("workspace is null");
-  if (!is_aligned(workspace, kAlignment))
-    return misaligned("workspace must be aligned to 256 bytes");
-  return check_stages(p, w);
+  if (const Status s = check_stages(p, w); !s.ok()) return s;
+  return check_device(*p.kernel);
 }
 
 Status launch_stages(const SageAttentionParams& p, const SageWorkspace& w, Stream stream) {
@@ -196,11 +223,49 @@ Status launch_stages(const SageAttentionParams& p, const SageWorkspace& w, Strea
   return {};
 }
 
+// What the caller left empty becomes what the rotation leaves; anything else has to be just that.
+bool adopt(PackedTensor& given, const PackedTensor& made) {
+  const auto members = [](const PackedTensor& x) {
+    return std::tie(x.data, x.dtype, x.total_tokens, x.num_heads, x.head_dim, x.token_stride,
+                    x.head_stride);
+  };
+  if (members(given) == members(PackedTensor{})) given = made;
+  return members(given) == members(made);
+}
+bool adopt(const int32_t*& given, const int32_t* made) {
+  if (given == nullptr) given = made;
+  return given == made;
+}
+
+// The attention of a prefill: `attention` with what launch_prefill fills in.
+Status after_rope(const RopeKvCacheWriteParams& r, const SageAttentionParams& attention,
+                  SageAttentionParams& p) {
+  p = attention;
+  if (p.batch != r.batch) return invalid("rope and attention differ in batch");
+  if (!adopt(p.cu_seqlens_q, r.cu_seqlens) || !adopt(p.cu_seqlens_kv, r.cu_seqlens)) {
+    return invalid("attention's cu_seqlens are neither null nor rope.cu_seqlens");
+  }
+  if (!adopt(p.q, {r.q_out, r.dtype, r.total_tokens, r.num_qo_heads, r.head_dim,
+                   r.q_out_token_stride, r.q_out_head_stride})) {
+    return invalid("attention.q is neither empty nor rope.q_out");
+  }
+  if (!adopt(p.k, {r.k_out, r.dtype, r.total_tokens, r.num_kv_heads, r.head_dim,
+                   r.k_out_token_stride, r.k_out_head_stride})) {
+    return invalid("attention.k is neither empty nor rope.k_out");
+  }
+  if (!adopt(p.v, {r.v, r.dtype, r.total_tokens, r.num_kv_heads, r.head_dim_v, r.v_token_stride,
+                   r.v_head_stride})) {
+    return invalid("attention.v is neither empty nor rope.v");
+  }
+  return {};
+}
+
 }  // namespace
 
-SageWorkspace plan_workspace(const SageAttentionParams& p, void* base) {
-  SageWorkspace w;
-  if (!check_problem(p).ok()) return w;
+Status plan_workspace(const SageAttentionParams& p, void* base, SageWorkspace& w) {
+  w = {};
+  if (const Status s = check_problem(p); !s.ok()) return s;
+  if (!is_aligned(base, kAlignment)) return misaligned("workspace must be aligned to 256 bytes");
   w.layout = p.kernel->layout(problem_of(p), p.settings);
   const int64_t batch = p.batch, kv_heads = p.k.num_heads, q_heads = p.q.num_heads;
   const int64_t total_q = p.q.total_tokens, total_kv = p.k.total_tokens;
@@ -234,7 +299,26 @@ SageWorkspace plan_workspace(const SageAttentionParams& p, void* base) {
     carver.take_bytes(w.attend, w.attend_bytes);
   }
   w.bytes = carver.end();
-  return w;
+  return {};
+}
+
+Status plan_prefill_workspace(const RopeKvCacheWriteParams& rope,
+                              const SageAttentionParams& attention, void* base, SageWorkspace& w) {
+  w = {};
+  SageAttentionParams p;
+  if (const Status s = after_rope(rope, attention, p); !s.ok()) return s;
+  return plan_workspace(p, base, w);
+}
+
+Status check_lengths(const int32_t* cu_seqlens, int batch, int64_t total_tokens) {
+  if (batch < 0 || total_tokens < 0) return invalid("batch or total_tokens is negative");
+  if (cu_seqlens == nullptr) return batch == 0 ? Status{} : invalid("cu_seqlens is null");
+  if (cu_seqlens[0] != 0) return invalid("cu_seqlens does not start at 0");
+  for (int b = 0; b < batch; ++b) {
+    if (cu_seqlens[b + 1] < cu_seqlens[b]) return invalid("cu_seqlens falls: a negative length");
+  }
+  if (cu_seqlens[batch] > total_tokens) return invalid("cu_seqlens ends above total_tokens");
+  return {};
 }
 
 Status launch_k_stats(const SageAttentionParams& p, const SageWorkspace& w, Stream stream) {
@@ -255,8 +339,10 @@ Status launch_v_codes(const SageAttentionParams& p, const SageWorkspace& w, Stre
 }
 Status launch_attend(const SageAttentionParams& p, const SageWorkspace& w, Stream stream) {
   if (const Status s = check_problem(p); !s.ok()) return s;
-  if (p.kernel->launch == nullptr) return unsupported("built without CUDA");
-  return p.kernel->launch(attend_params(p, w), stream);
+  const AttentionParams attend = attend_params(p, w);
+  if (const Status s = p.kernel->check(attend); !s.ok()) return s;
+  if (const Status s = check_device(*p.kernel); !s.ok()) return s;
+  return p.kernel->launch(attend, stream);
 }
 
 Status launch_sage_attention(const SageAttentionParams& p, void* workspace, size_t workspace_bytes,
@@ -268,24 +354,11 @@ Status launch_sage_attention(const SageAttentionParams& p, void* workspace, size
 
 Status launch_prefill(const RopeKvCacheWriteParams& rope, const SageAttentionParams& attention,
                       void* workspace, size_t workspace_bytes, Stream stream) {
+  if (const Status s = check(rope); !s.ok()) return s;
   if (rope.q_out == nullptr || rope.k_out == nullptr) return invalid("q_out and k_out must be set");
-  if (rope.batch != attention.batch) return invalid("rope and attention differ in batch");
-  SageAttentionParams p = attention;
-  p.q = {rope.q_out,
-         rope.dtype,
-         rope.total_tokens,
-         rope.num_qo_heads,
-         rope.head_dim,
-         rope.q_out_token_stride,
-         rope.q_out_head_stride};
-  p.k = {rope.k_out,
-         rope.dtype,
-         rope.total_tokens,
-         rope.num_kv_heads,
-         rope.head_dim,
-         rope.k_out_token_stride,
-         rope.k_out_head_stride};
+  SageAttentionParams p;
   SageWorkspace w;
+  if (const Status s = after_rope(rope, attention, p); !s.ok()) return s;
   if (const Status s = check_all(p, workspace, workspace_bytes, w); !s.ok()) return s;
   if (const Status s = launch_rope_kv_cache_write(rope, stream); !s.ok()) return s;
   return launch_stages(p, w, stream);

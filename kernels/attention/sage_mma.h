@@ -7,6 +7,7 @@ namespace sage {
 
 inline constexpr int kSageMmaTileQ = 128;
 inline constexpr int kSageMmaTileK = 64;
+inline constexpr int kSageMmaWarpRows = 32;  // query rows of one warp
 // The row maximum's P: the largest e4m3, and the largest power of two in fp16.
 inline constexpr float kSageMmaPOffsetFp8 = 8.807354922f;  // log2(448)
 inline constexpr float kSageMmaPOffsetFp16 = 15.0f;
@@ -19,11 +20,7 @@ const char* sage_mma_supports(PvType pv, const AttentionProblem& problem,
                               const SageSettings& settings);
 AttentionLayout sage_mma_layout(PvType pv, const AttentionProblem& problem,
                                 const SageSettings& settings);
-Status check_sage_mma(PvType pv, const AttentionParams& params);  // no look at the device
-
-// With a look at the device.
-Status check_sage_mma_fp8(const AttentionParams& params);
-Status check_sage_mma_fp16(const AttentionParams& params);
+Status check_sage_mma(PvType pv, const AttentionParams& params);
 Status launch_sage_mma_fp8(const AttentionParams& params, Stream stream);
 Status launch_sage_mma_fp16(const AttentionParams& params, Stream stream);
 

@@ -2,28 +2,22 @@
 #include "attention/sage_sm90.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "attention/common.h"
 #include "attention/sage_sm90_tiles.h"
 #include "status.h"
 
 namespace sage {
-namespace {
-
-int padded(int head_dim) {
-  return head_dim <= 64 ? 64 : 128;
-}
-
-}  // namespace
 
 const char* supports_sage_sm90(const AttentionProblem& problem, const SageSettings& settings) {
   if (std::max(problem.head_dim, problem.head_dim_v) > 128) return "head_dim above 128";
   if (problem.head_dim <= 0 || problem.head_dim_v <= 0) return "head_dim must be positive";
   if (problem.head_dim_v % 8 != 0) return "head_dim of V must be a multiple of 8";
-  if (padded(problem.head_dim) != padded(problem.head_dim_v)) {
+  if (padded_head_dim(problem.head_dim) != padded_head_dim(problem.head_dim_v)) {
     return "head_dim of Q and of V must both be at most 64 or both above";
   }
-  if (problem.num_kv_heads <= 0 || problem.num_qo_heads % problem.num_kv_heads != 0) {
+  if (problem.num_kv_heads < 1 || problem.num_qo_heads < 1 ||
+      problem.num_qo_heads % problem.num_kv_heads != 0) {
     return "num_kv_heads must divide num_qo_heads";
   }
   if (problem.dtype == DType::kFp32) return "the output is bf16 or fp16";
@@ -35,23 +29,16 @@ const char* supports_sage_sm90(const AttentionProblem& problem, const SageSettin
 }
 
 AttentionLayout sage_sm90_layout(const AttentionProblem& problem, const SageSettings& settings) {
-  const bool per_thread = settings.qk_granularity == Granularity::kPerThread;
   AttentionLayout layout;
-  layout.head_dim = layout.head_dim_v = padded(std::max(problem.head_dim, problem.head_dim_v));
+  layout.head_dim = layout.head_dim_v =
+      padded_head_dim(std::max(problem.head_dim, problem.head_dim_v));
   layout.tile_q = layout.head_dim == 128 ? kTileRowsD128 : kTileRowsD64;
   layout.tile_k = 64;
-  layout.q_groups = per_thread ? ScaleGroups{kQueryBlock, 8, GroupPattern::kRowMod8}
-                               : ScaleGroups{kQueryBlock, 1, GroupPattern::kAll};
-  layout.k_groups = per_thread ? ScaleGroups{kTileKeys, 4, GroupPattern::kPairMod4}
-                               : ScaleGroups{kTileKeys, 1, GroupPattern::kAll};
+  layout.q_groups = query_groups(kQueryBlock, settings.qk_granularity);
+  layout.k_groups = key_groups(kTileKeys, settings.qk_granularity);
   layout.pv = PvType::kFp8E4m3;
   layout.v_tile_keys = kTileKeys;
-  // Byte j of lane t's A fragment holds P of key 8 (j / 2) + 2 t + j % 2: what its scores are.
-  for (int position = 0; position < AttentionLayout::kKeyOrder; ++position) {
-    const int lane = position / 4, byte = position % 4;
-    layout.v_key_order[static_cast<size_t>(position)] =
-        static_cast<uint8_t>(8 * (byte / 2) + 2 * lane + byte % 2);
-  }
+  layout.v_key_order = fragment_key_order();
   layout.p = settings.p;
   layout.p_offset = 0.0f;
   layout.reference.used = true;
@@ -72,46 +59,30 @@ size_t sage_sm90_workspace_bytes(const AttentionParams& params) {
 }
 
 Status check_sage_sm90(const AttentionParams& p) {
-  if (p.batch < 0 || p.total_q < 0 || p.total_kv < 0) return invalid("negative sizes");
-  if (p.num_kv_heads <= 0 || p.num_qo_heads <= 0 || p.num_qo_heads % p.num_kv_heads != 0) {
-    return invalid("num_kv_heads must divide num_qo_heads");
+  if (const Status status = check_sizes(p); !status.ok()) return status;
+  const AttentionProblem problem = problem_of(p);
+  const SageSettings settings = settings_of(p.layout);
+  if (const char* reason = supports_sage_sm90(problem, settings)) return unsupported(reason);
+  if (const char* reason = difference(p.layout, sage_sm90_layout(problem, settings))) {
+    return unsupported(reason);
   }
-  if (p.layout.head_dim != p.layout.head_dim_v ||
-      (p.layout.head_dim != 64 && p.layout.head_dim != 128)) {
-    return unsupported("head_dim and head_dim_v must both be padded to 64 or to 128");
+  if (p.total_q > kMaxTokens || p.total_kv > kMaxTokens) {
+    return unsupported("total_q and total_kv are at most 2^29");
   }
-  if (p.layout.pv != PvType::kFp8E4m3 || p.layout.v_tile_keys != kTileKeys ||
-      p.layout.q_groups.block_tokens != kQueryBlock ||
-      p.layout.k_groups.block_tokens != kTileKeys) {
-    return invalid("the layout is not the one of sage_sm90");
+  // Items and tiles are counted in 32 bits; half the range is left for CTAs that find no more.
+  if (block_count(p.total_q, p.batch, p.layout.tile_q) > kMaxItems / p.num_qo_heads ||
+      block_count(p.total_kv, p.batch, kTileKeys) > kMaxItems / p.num_kv_heads) {
+    return unsupported("more than 2^30 tiles times heads");
   }
-  if (p.head_dim_v <= 0 || p.head_dim_v > p.layout.head_dim_v || p.head_dim_v % 8 != 0) {
-    return unsupported("head_dim_v must be a multiple of 8 within the layout's");
-  }
-  if (p.o_dtype == DType::kFp32) return unsupported("the output is bf16 or fp16");
-  if (!(std::isfinite(p.sm_scale) && p.sm_scale > 0.0f)) {
-    return invalid("sm_scale must be finite and above 0");
-  }
-  if (p.total_q >= INT32_MAX || p.total_kv >= INT32_MAX - kTileKeys) {
-    return unsupported("at most 2^31 packed tokens");
-  }
+  if (const Status status = check_arrays(p); !status.ok()) return status;
   if (p.batch == 0 || p.total_q == 0) return {};
-  if (!p.cu_seqlens_q || !p.cu_seqlens_kv || !p.q_codes || !p.q_scales || !p.o) {
-    return invalid("a required pointer is null");
-  }
-  if (p.total_kv > 0 && (!p.k_codes || !p.k_scales || !p.v_codes || !p.v_scales)) {
-    return invalid("a required pointer is null");
-  }
-  if (!is_aligned(p.q_codes, 16) || !is_aligned(p.k_codes, 16) || !is_aligned(p.v_codes, 16)) {
-    return misaligned("codes of Q, K and V must be 16-byte aligned");
-  }
   if (!is_aligned(p.o, 16) || p.o_token_stride % 8 != 0 || p.o_head_stride % 8 != 0) {
-    return misaligned("o and its strides must be multiples of 16 bytes");
+    return misaligned("o must be aligned to 16 bytes, its strides to 8 elements");
   }
-  if (!is_aligned(p.workspace, 16)) return misaligned("the workspace must be 16-byte aligned");
-  if (!p.workspace || p.workspace_bytes < sage_sm90_workspace_bytes(p)) {
-    return {StatusCode::kWorkspaceTooSmall, "see AttentionKernel::workspace_bytes"};
+  if (p.workspace == nullptr || p.workspace_bytes < sage_sm90_workspace_bytes(p)) {
+    return {StatusCode::kWorkspaceTooSmall, "workspace below AttentionKernel::workspace_bytes"};
   }
+  if (!is_aligned(p.workspace, 16)) return misaligned("workspace must be aligned to 16 bytes");
   return {};
 }
 

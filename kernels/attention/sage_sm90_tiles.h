@@ -7,6 +7,9 @@ namespace sage {
 
 inline constexpr int kTileKeys = 128;   // of one K and V stage; S is made in halves of 64
 inline constexpr int kQueryBlock = 16;  // query rows of one scale block
+// Causal shifts are 32-bit, and a full mask is a shift of this many keys.
+inline constexpr int64_t kMaxTokens = 1 << 29;
+inline constexpr int64_t kMaxItems = 1 << 30;
 // Heads are worked on in sections whose K and V fit this share of L2.
 inline constexpr int64_t kL2Bytes = 16 << 20;
 

@@ -28,15 +28,14 @@ bool from_capability(int compute_capability) {
   return compute_capability >= kLeast;
 }
 
-#ifdef SAGE_WITH_CUDA
-constexpr auto kCheckFp8 = &check_sage_mma_fp8, kCheckFp16 = &check_sage_mma_fp16;
-constexpr auto kLaunchFp8 = &launch_sage_mma_fp8, kLaunchFp16 = &launch_sage_mma_fp16;
-#else
 template <PvType kPv>
 Status mma_check(const AttentionParams& params) {
   return check_sage_mma(kPv, params);
 }
-constexpr auto kCheckFp8 = &mma_check<PvType::kFp8E4m3>, kCheckFp16 = &mma_check<PvType::kFp16>;
+
+#ifdef SAGE_WITH_CUDA
+constexpr auto kLaunchFp8 = &launch_sage_mma_fp8, kLaunchFp16 = &launch_sage_mma_fp16;
+#else
 constexpr decltype(AttentionKernel::launch) kLaunchFp8 = nullptr, kLaunchFp16 = nullptr;
 #endif
 
@@ -46,7 +45,7 @@ constexpr AttentionKernel kMmaFp8 = {"sage_mma_fp8",
                                      mma_supports<PvType::kFp8E4m3>,
                                      from_capability<kSageMmaLeastFp8>,
                                      mma_layout<PvType::kFp8E4m3>,
-                                     kCheckFp8,
+                                     mma_check<PvType::kFp8E4m3>,
                                      kLaunchFp8};
 constexpr AttentionKernel kMmaFp16 = {"sage_mma_fp16",
                                       "sm_80 and up",
@@ -54,7 +53,7 @@ constexpr AttentionKernel kMmaFp16 = {"sage_mma_fp16",
                                       mma_supports<PvType::kFp16>,
                                       from_capability<kSageMmaLeastFp16>,
                                       mma_layout<PvType::kFp16>,
-                                      kCheckFp16,
+                                      mma_check<PvType::kFp16>,
                                       kLaunchFp16};
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "status.h"
+#include "strides.h"
 
 namespace sage {
 namespace {
@@ -12,17 +13,15 @@ constexpr int kMaxHeads = 65535;
 constexpr int kMaxDim = 16384;
 constexpr int64_t kMaxSlots = UINT32_MAX;
 
-// Rows or heads of an output that would overlap: stride below the channels it steps over.
-constexpr bool overlaps(int64_t stride, int64_t count, int channels) {
-  return stride < 0 || (count > 1 && stride < channels);
-}
-
 bool writes_cache(const RopeKvCacheWriteParams& p) {
   return p.key_cache != nullptr;
 }
 
 Status check_rotation(const RopeKvCacheWriteParams& p) {
   if (p.style == RopeStyle::kNone) return {};
+  if (p.style != RopeStyle::kNeox && p.style != RopeStyle::kInterleaved) {
+    return invalid("unknown rope style");
+  }
   if (p.rotary_dim < 0 || p.rotary_dim % 2 != 0) return invalid("rotary_dim must be even");
   if (p.rotary_dim > p.head_dim) return invalid("rotary_dim is above head_dim");
   if (p.cos_sin_dtype != DType::kFp32 && p.cos_sin_dtype != p.dtype) {
@@ -44,17 +43,20 @@ Status check_rows(const RopeKvCacheWriteParams& p) {
     return invalid("q is null");
   if (any && (p.k_out != nullptr || writes_cache(p)) && p.k == nullptr) return invalid("k is null");
   if (any && writes_cache(p) && p.v == nullptr) return invalid("v is null");
-  for (const int64_t stride : {p.q_token_stride, p.q_head_stride, p.k_token_stride, p.k_head_stride,
-                               p.v_token_stride, p.v_head_stride}) {
-    if (stride < 0) return invalid("an input stride is negative");
+  for (const int64_t stride :
+       {p.q_token_stride, p.q_head_stride, p.k_token_stride, p.k_head_stride, p.v_token_stride,
+        p.v_head_stride, p.q_out_token_stride, p.q_out_head_stride, p.k_out_token_stride,
+        p.k_out_head_stride, p.k_page_stride, p.k_slot_stride, p.k_cache_head_stride,
+        p.v_page_stride, p.v_slot_stride, p.v_cache_head_stride}) {
+    if (stride < 0) return invalid("a stride is negative");
   }
-  if (p.q_out != nullptr && (overlaps(p.q_out_token_stride, p.total_tokens, p.head_dim) ||
-                             overlaps(p.q_out_head_stride, p.num_qo_heads, p.head_dim))) {
-    return invalid("q_out strides overlap");
+  if (p.q_out != nullptr && !stay_apart(p.head_dim, {{p.total_tokens, p.q_out_token_stride},
+                                                     {p.num_qo_heads, p.q_out_head_stride}})) {
+    return invalid("with these strides rows of q_out overlap");
   }
-  if (p.k_out != nullptr && (overlaps(p.k_out_token_stride, p.total_tokens, p.head_dim) ||
-                             overlaps(p.k_out_head_stride, p.num_kv_heads, p.head_dim))) {
-    return invalid("k_out strides overlap");
+  if (p.k_out != nullptr && !stay_apart(p.head_dim, {{p.total_tokens, p.k_out_token_stride},
+                                                     {p.num_kv_heads, p.k_out_head_stride}})) {
+    return invalid("with these strides rows of k_out overlap");
   }
   if (p.q_out != nullptr && p.q_out == p.q &&
       (p.q_out_token_stride != p.q_token_stride || p.q_out_head_stride != p.q_head_stride)) {
@@ -88,15 +90,15 @@ Status check_cache(const RopeKvCacheWriteParams& p) {
   if (p.page_table != nullptr && p.max_pages_per_sequence < 1) {
     return invalid("max_pages_per_sequence must be at least 1");
   }
-  if (overlaps(p.k_page_stride, p.num_pages, p.head_dim) ||
-      overlaps(p.k_slot_stride, p.page_size, p.head_dim) ||
-      overlaps(p.k_cache_head_stride, p.num_kv_heads, p.head_dim)) {
-    return invalid("key_cache strides overlap");
+  if (!stay_apart(p.head_dim, {{p.num_pages, p.k_page_stride},
+                               {p.page_size, p.k_slot_stride},
+                               {p.num_kv_heads, p.k_cache_head_stride}})) {
+    return invalid("with these strides rows of key_cache overlap");
   }
-  if (overlaps(p.v_page_stride, p.num_pages, p.head_dim_v) ||
-      overlaps(p.v_slot_stride, p.page_size, p.head_dim_v) ||
-      overlaps(p.v_cache_head_stride, p.num_kv_heads, p.head_dim_v)) {
-    return invalid("value_cache strides overlap");
+  if (!stay_apart(p.head_dim_v, {{p.num_pages, p.v_page_stride},
+                                 {p.page_size, p.v_slot_stride},
+                                 {p.num_kv_heads, p.v_cache_head_stride}})) {
+    return invalid("with these strides rows of value_cache overlap");
   }
   if (!is_aligned(p.key_cache, 2) || !is_aligned(p.value_cache, 2)) {
     return misaligned("caches must be aligned to their element");

@@ -44,6 +44,10 @@ int groups_of(GroupPattern pattern) {
   return 0;
 }
 
+bool is_known(PvType pv) {
+  return pv == PvType::kFp8E4m3 || pv == PvType::kFp16;
+}
+
 bool is_permutation(const std::array<uint8_t, AttentionLayout::kKeyOrder>& order) {
   unsigned seen = 0;
   for (const uint8_t key : order) {
@@ -86,9 +90,16 @@ Status check(const ChannelStatsParams& p) {
   if (const Status s = check_packed(p.x, p.cu_seqlens, p.batch, p.padded_head_dim); !s.ok()) {
     return s;
   }
+  if (p.smooth != Smooth::kNone && p.smooth != Smooth::kMean && p.smooth != Smooth::kSampled) {
+    return invalid("unknown smooth");
+  }
   if (p.batch > 0 && p.offset == nullptr) return invalid("offset is null");
   if (!is_aligned(p.offset, 4) || !is_aligned(p.scale, 4)) {
     return misaligned("offset and scale must be aligned to 4 bytes");
+  }
+  if (p.scale != nullptr &&
+      (!is_known(p.pv) || (p.v_scale != VScale::kPerChannel && p.v_scale != VScale::kPerHead))) {
+    return invalid("unknown pv or v_scale");
   }
   if (p.scale != nullptr && !(p.v_code_max > 0.0f && p.v_code_max <= 65504.0f)) {
     return invalid("v_code_max must be in (0, 65504]");
@@ -110,9 +121,11 @@ Status check(const QuantizeInt8Params& p) {
   if (block != 16 && block != 32 && block != 64 && block != 128) {
     return unsupported("groups.block_tokens must be 16, 32, 64 or 128");
   }
-  if (p.groups.groups_per_block != groups_of(p.groups.pattern)) {
+  const int groups = groups_of(p.groups.pattern);
+  if (groups == 0 || p.groups.groups_per_block != groups) {
     return invalid("groups.groups_per_block does not match the pattern");
   }
+  if (p.rotate != Rotate::kNone && p.rotate != Rotate::kHadamard) return invalid("unknown rotate");
   if (const Status s = check_grid(p.x.total_tokens, p.batch, block); !s.ok()) return s;
   if (p.x.total_tokens > 0 && (p.codes == nullptr || p.scales == nullptr)) {
     return invalid("codes or scales is null");
@@ -137,6 +150,7 @@ Status check(const QuantizeVParams& p) {
   if (const Status s = check_packed(p.v, p.cu_seqlens, p.batch, p.layout.head_dim_v); !s.ok()) {
     return s;
   }
+  if (!is_known(p.layout.pv)) return invalid("unknown layout.pv");
   const int keys = p.layout.v_tile_keys;
   if (keys < 16 || keys > 256 || keys % AttentionLayout::kKeyOrder != 0) {
     return unsupported("v_tile_keys must be a multiple of 16 up to 256");

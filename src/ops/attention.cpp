@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
 #include "ops/op_parts.h"
 #include "sage/sage.h"
 
@@ -84,7 +85,10 @@ Work attention_work(const Case& c, const Kernel& kernel) {
     p.mask = c.mask();
     float wants_lse = 0;
     p.lse = c.return_lse ? &wants_lse : nullptr;  // only asked whether there is one
-    w.device_bytes += static_cast<int64_t>(sage::plan_workspace(p, nullptr).bytes);
+    sage::SageWorkspace workspace;
+    const sage::Status status = sage::plan_workspace(p, nullptr, workspace);
+    if (!status.ok()) throw Error(ExitCode::kNoVerdict, kernel.name + ": " + status.reason);
+    w.device_bytes += static_cast<int64_t>(workspace.bytes);
   }
   return w;
 }

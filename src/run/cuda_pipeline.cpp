@@ -72,6 +72,12 @@ CudaPipeline::CudaPipeline(const Case& c, const Kernel& kernel, const Inputs& in
     if (tensor.empty()) continue;
     inputs_.push_back({row.tensor, buffers.add(row.name, BufferRole::kInput, tensor.bytes.size())});
   }
+  const auto require_lengths = [](const Tensor& cu, int64_t tokens, const char* name) {
+    require_launched(sage::check_lengths(cu.as<int32_t>(), static_cast<int>(cu.size()) - 1, tokens),
+                     name);
+  };
+  require_lengths(in.cu_seqlens_q, in.q.tokens, "cu_seqlens_q");
+  require_lengths(in.cu_seqlens_kv, in.k.tokens, "cu_seqlens_kv");
   const auto output = [&](const char* name, DType dtype, const std::vector<int64_t>& shape) {
     return buffers.add(name, BufferRole::kOutput, bytes_of(dtype, shape));
   };
@@ -90,8 +96,8 @@ CudaPipeline::CudaPipeline(const Case& c, const Kernel& kernel, const Inputs& in
     sage::SageAttentionParams sizes = attention_params();
     float wanted;  // nothing has an address yet, but a null lse would mean "not wanted"
     if (c.return_lse) sizes.lse = &wanted;
-    const size_t bytes = sage::plan_workspace(sizes, nullptr).bytes;
-    workspace_ = buffers.add("workspace", BufferRole::kScratch, bytes);
+    require_launched(sage::plan_workspace(sizes, nullptr, operands_), "plan_workspace");
+    workspace_ = buffers.add("workspace", BufferRole::kScratch, operands_.bytes);
   }
 }
 
@@ -188,7 +194,9 @@ sage::SageAttentionParams CudaPipeline::attention_params() const {
   }
   p.batch = static_cast<int>(c_.batch.size());
   p.cu_seqlens_q = reinterpret_cast<const int32_t*>(input(&Inputs::cu_seqlens_q));
-  p.cu_seqlens_kv = reinterpret_cast<const int32_t*>(input(&Inputs::cu_seqlens_kv));
+  // After a rotation the keys are those of this call: one array says both lengths.
+  p.cu_seqlens_kv = reinterpret_cast<const int32_t*>(
+      input(rotates_ ? &Inputs::cu_seqlens_q : &Inputs::cu_seqlens_kv));
   p.mask = c_.mask();
   p.sm_scale = static_cast<float>(c_.sm_scale);
   p.o = o_->data;
@@ -207,7 +215,7 @@ void CudaPipeline::bind() {
   }
   if (!attends_) return;
   attention_ = attention_params();
-  operands_ = sage::plan_workspace(attention_, workspace_->data);
+  require_launched(sage::plan_workspace(attention_, workspace_->data, operands_), "plan_workspace");
   using Launcher =
       sage::Status (*)(const sage::SageAttentionParams&, const sage::SageWorkspace&, sage::Stream);
   const auto add = [this](const char* name, Launcher launcher, bool needed) {

@@ -1,5 +1,5 @@
-// What the attention kernel test works with: random operands quantised on the host, a reference,
-// and one run on the device with guard bands around what it writes.
+// What the attention kernel test works with: random operands quantised on the host, and a
+// reference.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,21 +9,15 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
 #include "sage/attention.h"
-#ifdef SAGE_WITH_CUDA
-#include <cuda_runtime.h>
-#endif
 
 namespace attention_test {
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-inline constexpr unsigned char kGuard = 0xCD;
-inline constexpr int64_t kGuardElements = 512;
 
 struct Problem {
   const char* kernel = "sage_mma_fp8";
@@ -266,20 +260,4 @@ inline Reference reference(const Problem& p, const Operands& x) {
   return r;
 }
 
-struct Output {
-  sage::Status status;
-  std::vector<uint16_t> bits;  // of o, packed [total_q, num_qo_heads, head_dim_v]
-  std::vector<float> o, lse;
-  int64_t bytes_changed_outside = 0;
-};
-
-std::string why_no_gpu();
-int64_t free_device_bytes();
-Output run(const Problem& p, const Operands& x);
-// The one sequence of x behind two others, one of `far` query tokens and no keys, one of `far` keys
-// and no queries. Returns its o, packed.
-std::vector<uint16_t> run_far(const Problem& p, const Operands& x, int64_t far);
-
 }  // namespace attention_test
-
-#include "attention_run.h"

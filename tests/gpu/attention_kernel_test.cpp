@@ -1,6 +1,6 @@
 // The attention kernels against a double-precision host reference that works from the same codes
 // and rounds P as AttentionLayout says. Codes are made here, as sage/quantize.h documents.
-#include "attention_case.h"
+#include "gpu/attention_run.h"
 
 namespace attention_test {
 namespace {
@@ -57,7 +57,7 @@ void run_and_compare(const Problem& p) {
 class AttentionKernel : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = gpu_test::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
     p_.kernel = GetParam();
   }
   Problem p_;
@@ -197,7 +197,8 @@ TEST_P(AttentionKernel, OffsetsPast32Bits) {
   const Output near = run(p_, x);
   ASSERT_TRUE(near.status.ok()) << near.status.reason;
   constexpr int64_t kFarTokens = 140000;  // * 128 * 128 > 2^31
-  if (free_device_bytes() < int64_t{20} << 30) GTEST_SKIP() << "needs 20 GiB of device memory";
+  if (gpu_test::device_free_bytes() < size_t{20} << 30)
+    GTEST_SKIP() << "needs 20 GiB of device memory";
   EXPECT_EQ(run_far(p_, x, kFarTokens), near.bits);
 }
 

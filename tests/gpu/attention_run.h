@@ -1,68 +1,17 @@
-// The device side of attention_case.h.
+// One launch on operands of attention_case.h, what it wrote, and what it should not have written.
 #pragma once
+#include "gpu/attention_case.h"
+#include "gpu/gpu_support.h"
 
 namespace attention_test {
 
-#ifndef SAGE_WITH_CUDA
-inline std::string why_no_gpu() {
-  return "built without CUDA";
-}
-inline int64_t free_device_bytes() {
-  return 0;
-}
-inline Output run(const Problem&, const Operands&) {
-  throw std::logic_error("built without CUDA");
-}
-inline std::vector<uint16_t> run_far(const Problem&, const Operands&, int64_t) {
-  throw std::logic_error("built without CUDA");
-}
-#else
+using gpu_test::DeviceArray;
 
-inline void cuda_check(cudaError_t error) {
-  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-}
-
-inline std::string why_no_gpu() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
-  return count > 0 ? "" : "no GPU";
-}
-
-inline int64_t free_device_bytes() {
-  size_t free = 0, total = 0;
-  cuda_check(cudaMemGetInfo(&free, &total));
-  return static_cast<int64_t>(free);
-}
-
-// A device array; from a host vector, or so many bytes left as they are.
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(int64_t count) {
-    cuda_check(cudaMalloc(&data_, std::max<size_t>(static_cast<size_t>(count) * sizeof(T), 16)));
-  }
-  explicit DeviceArray(const std::vector<T>& host)
-      : DeviceArray(static_cast<int64_t>(host.size())) {
-    put(0, host.data(), static_cast<int64_t>(host.size()));
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  T* data() const { return data_; }
-  void put(int64_t at, const T* host, int64_t count) {
-    cuda_check(cudaMemcpy(data_ + at, host, static_cast<size_t>(count) * sizeof(T),
-                          cudaMemcpyHostToDevice));
-  }
-  std::vector<T> get(int64_t at, int64_t count) const {
-    std::vector<T> host(static_cast<size_t>(count));
-    cuda_check(
-        cudaMemcpy(host.data(), data_ + at, host.size() * sizeof(T), cudaMemcpyDeviceToHost));
-    return host;
-  }
-
- private:
-  T* data_ = nullptr;
+struct Output {
+  sage::Status status;
+  std::vector<uint16_t> bits;  // of o, packed [total_q, num_qo_heads, head_dim_v]
+  std::vector<float> o, lse;
+  int64_t bytes_changed_outside = 0;  // between rows; guard bands are DeviceArray's
 };
 
 inline sage::AttentionParams shape_params(const Problem& p, const Operands& x) {
@@ -90,12 +39,8 @@ inline Output run(const Problem& p, const Operands& x) {
   const int64_t heads = p.num_qo_heads, dim = p.head_dim_v, total = x.total_q();
   const int64_t token_stride = p.o_head_major ? dim : heads * dim + p.o_row_padding;
   const int64_t head_stride = p.o_head_major ? total * dim : dim;
-  const int64_t o_size = total * (heads * dim + p.o_row_padding), lse_size = total * heads;
-  DeviceArray<uint16_t> o(o_size + 2 * kGuardElements);
-  DeviceArray<float> lse(lse_size + 2 * kGuardElements);
-  cuda_check(cudaMemset(o.data(), kGuard, static_cast<size_t>(o_size + 2 * kGuardElements) * 2));
-  cuda_check(
-      cudaMemset(lse.data(), kGuard, static_cast<size_t>(lse_size + 2 * kGuardElements) * 4));
+  const DeviceArray<uint16_t> o(static_cast<size_t>(total * (heads * dim + p.o_row_padding)));
+  const DeviceArray<float> lse(static_cast<size_t>(total * heads));
 
   sage::AttentionParams a = shape_params(p, x);
   a.cu_seqlens_q = cu_q.data();
@@ -108,45 +53,41 @@ inline Output run(const Problem& p, const Operands& x) {
   a.v_scales = v_scales.data();
   a.v_offset = p.v_offset ? v_offset.data() : nullptr;
   a.lse_dot = p.lse_dot ? lse_dot.data() : nullptr;
-  a.o = o.data() + kGuardElements;
+  a.o = o.data();
   a.o_token_stride = token_stride;
   a.o_head_stride = head_stride;
-  a.lse = p.lse ? lse.data() + kGuardElements : nullptr;
+  a.lse = p.lse ? lse.data() : nullptr;
 
   Output y;
   y.status = p.row().launch(a, nullptr);
   if (!y.status.ok()) return y;
-  cuda_check(cudaDeviceSynchronize());
 
   // Move what belongs to the output out of the buffers; the rest must be as it was.
-  std::vector<uint16_t> o_host = o.get(0, o_size + 2 * kGuardElements);
-  std::vector<float> lse_host = lse.get(0, lse_size + 2 * kGuardElements);
-  const uint16_t guard16 = kGuard << 8 | kGuard;
+  std::vector<uint16_t> o_host = o.download();
+  const auto poison = gpu_test::poison_of<uint16_t>();
   for (int64_t t = 0; t < total; ++t)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t c = 0; c < dim; ++c) {
-        uint16_t& bits =
-            o_host[static_cast<size_t>(kGuardElements + t * token_stride + h * head_stride + c)];
+        uint16_t& bits = o_host[static_cast<size_t>(t * token_stride + h * head_stride + c)];
         y.bits.push_back(bits);
-        y.o.push_back(p.dtype == sage::DType::kBf16 ? sagebench::float_from_bf16(bits)
-                                                    : sagebench::float_from_fp16(bits));
-        bits = guard16;
+        y.o.push_back(gpu_test::decode(p.dtype, bits));
+        bits = poison;
       }
-  const uint32_t guard32 = uint32_t{guard16} << 16 | guard16;
+  for (const uint16_t bits : o_host) y.bytes_changed_outside += bits != poison ? 2 : 0;
+  std::vector<float> lse_host = lse.download();
   if (p.lse) {
-    for (int64_t i = 0; i < lse_size; ++i) {
-      float& value = lse_host[static_cast<size_t>(kGuardElements + i)];
-      y.lse.push_back(value);
-      value = std::bit_cast<float>(guard32);
+    y.lse = std::move(lse_host);
+  } else {
+    for (const float value : lse_host) {
+      const bool kept = gpu_test::same_bits(value, gpu_test::poison_of<float>());
+      y.bytes_changed_outside += kept ? 0 : 4;
     }
-  }
-  for (const uint16_t bits : o_host) y.bytes_changed_outside += bits != guard16 ? 2 : 0;
-  for (const float value : lse_host) {
-    y.bytes_changed_outside += std::bit_cast<uint32_t>(value) != guard32 ? 4 : 0;
   }
   return y;
 }
 
+// The one sequence of x behind two others, one of `far` query tokens and no keys, one of `far` keys
+// and no queries. Returns its o, packed.
 inline std::vector<uint16_t> run_far(const Problem& p, const Operands& x, int64_t far) {
   const sage::AttentionLayout& l = x.layout;
   sage::AttentionParams a = shape_params(p, x);
@@ -186,8 +127,8 @@ inline std::vector<uint16_t> run_far(const Problem& p, const Operands& x, int64_
   v_codes.put(v_first * row_bytes, x.v_codes.data(), static_cast<int64_t>(x.v_codes.size()));
   const int64_t channels = heads * l.head_dim_v;
   DeviceArray<float> v_scales(3 * channels), v_offset(3 * channels);
-  cuda_check(cudaMemset(v_scales.data(), 0, static_cast<size_t>(3 * channels) * 4));
-  cuda_check(cudaMemset(v_offset.data(), 0, static_cast<size_t>(3 * channels) * 4));
+  gpu_test::device_fill(v_scales.data(), 0, v_scales.bytes());
+  gpu_test::device_fill(v_offset.data(), 0, v_offset.bytes());
   v_scales.put(2 * channels, x.v_scales.data(), channels);
   v_offset.put(2 * channels, x.v_offset.data(), channels);
 
@@ -205,10 +146,7 @@ inline std::vector<uint16_t> run_far(const Problem& p, const Operands& x, int64_
   a.o_head_stride = p.head_dim_v;
   const sage::Status status = p.row().launch(a, nullptr);
   if (!status.ok()) throw std::runtime_error(status.reason);
-  cuda_check(cudaDeviceSynchronize());
   return o.get(far * o_row, near_q * o_row);
 }
-
-#endif
 
 }  // namespace attention_test

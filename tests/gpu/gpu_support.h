@@ -55,6 +55,13 @@ inline size_t device_free_bytes() {
   cuda_check(cudaMemGetInfo(&free, &total));
   return free;
 }
+inline int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
 #else
 inline std::string why_no_gpu() {
   return "built without CUDA";
@@ -77,6 +84,9 @@ inline void device_copy(void*, const void*, size_t) {
 }
 inline size_t device_free_bytes() {
   return 0;
+}
+inline int compute_capability() {
+  refuse();
 }
 #endif
 
@@ -106,6 +116,15 @@ class DeviceArray {
 
   T* data() const { return reinterpret_cast<T*>(base_ + kGuardBytes); }
   size_t bytes() const { return count_ * sizeof(T); }
+  void put(int64_t at, const T* host, int64_t count) const {
+    device_copy(data() + at, host, static_cast<size_t>(count) * sizeof(T));
+  }
+  std::vector<T> get(int64_t at, int64_t count) const {
+    synchronize();
+    std::vector<T> host(static_cast<size_t>(count));
+    device_copy(host.data(), data() + at, host.size() * sizeof(T));
+    return host;
+  }
   std::vector<T> download() const {
     synchronize();
     std::vector<std::byte> all(bytes() + 2 * kGuardBytes);

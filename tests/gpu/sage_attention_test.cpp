@@ -1,12 +1,10 @@
 // The composed operators on the GPU, from 16-bit tensors to attention output, against exact
 // attention in double precision.
-#include "attention_case.h"
+#include "gpu/attention_run.h"
 #include "sage/sage.h"
 
 namespace attention_test {
 namespace {
-
-#ifdef SAGE_WITH_CUDA
 
 constexpr int kQoHeads = 4, kKvHeads = 2, kDim = 128;
 
@@ -75,6 +73,13 @@ sage::SageAttentionParams params_of(const char* kernel, const Tensors& x, const 
   return p;
 }
 
+size_t workspace_bytes(const sage::SageAttentionParams& p) {
+  sage::SageWorkspace w;
+  const sage::Status status = sage::plan_workspace(p, nullptr, w);
+  EXPECT_TRUE(status.ok()) << status.reason;
+  return w.bytes;
+}
+
 // Relative L1 of o per (sequence, head), and lse, against exact causal attention.
 void expect_close(const Tensors& x, const DeviceTensors& d, double limit) {
   const std::vector<uint16_t> o = d.o.get(0, static_cast<int64_t>(x.q.size()));
@@ -125,7 +130,7 @@ void expect_close(const Tensors& x, const DeviceTensors& d, double limit) {
 class SageAttention : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = gpu_test::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
   // The bound of the design is for N(0, 1) V; with a mean of 1 the same error is relative to more.
   double limit() const { return std::string(GetParam()) == "sage_mma_fp8" ? 0.044 : 0.014; }
@@ -145,12 +150,11 @@ TEST_P(SageAttention, CloseToExactForEverySetting) {
     SCOPED_TRACE("settings " + std::to_string(i));
     sage::SageAttentionParams p = params_of(GetParam(), x, d);
     p.settings = all[i];
-    const size_t bytes = sage::plan_workspace(p, nullptr).bytes;
-    const DeviceArray<char> workspace(static_cast<int64_t>(bytes));
-    cuda_check(cudaMemset(workspace.data(), 0xFF, bytes));  // NaN wherever nothing is written
+    const size_t bytes = workspace_bytes(p);
+    const DeviceArray<char> workspace(bytes);
+    gpu_test::device_fill(workspace.data(), 0xFF, bytes);  // NaN wherever nothing is written
     const sage::Status status = sage::launch_sage_attention(p, workspace.data(), bytes, nullptr);
     ASSERT_TRUE(status.ok()) << status.reason;
-    cuda_check(cudaDeviceSynchronize());
     expect_close(x, d, limit());
   }
 }
@@ -160,10 +164,9 @@ TEST_P(SageAttention, PrefillWithoutRotationIsAttention) {
   const Tensors x = make_tensors({150, 3}, {150, 3});
   const DeviceTensors d(x);
   sage::SageAttentionParams p = params_of(GetParam(), x, d);
-  const size_t bytes = sage::plan_workspace(p, nullptr).bytes;
-  const DeviceArray<char> workspace(static_cast<int64_t>(bytes));
+  const size_t bytes = workspace_bytes(p);
+  const DeviceArray<char> workspace(bytes);
   ASSERT_TRUE(sage::launch_sage_attention(p, workspace.data(), bytes, nullptr).ok());
-  cuda_check(cudaDeviceSynchronize());
   const auto size = static_cast<int64_t>(x.q.size());
   const std::vector<uint16_t> direct = d.o.get(0, size);
 
@@ -185,24 +188,32 @@ TEST_P(SageAttention, PrefillWithoutRotationIsAttention) {
   DeviceArray<uint16_t> q_out(size), k_out(static_cast<int64_t>(x.k.size()));
   rope.q_out = q_out.data();
   rope.k_out = k_out.data();
-  p.q.data = p.k.data = nullptr;
-  cuda_check(cudaMemset(d.o.data(), 0, x.q.size() * 2));
+  p.q = p.k = p.v = {};  // prefill fills these in
+  p.cu_seqlens_q = p.cu_seqlens_kv = nullptr;
+  gpu_test::device_fill(d.o.data(), 0, d.o.bytes());
   const sage::Status status = sage::launch_prefill(rope, p, workspace.data(), bytes, nullptr);
   ASSERT_TRUE(status.ok()) << status.reason;
-  cuda_check(cudaDeviceSynchronize());
   EXPECT_EQ(d.o.get(0, size), direct);
+}
+
+TEST_P(SageAttention, RefusesADeviceThatTheKernelIsNotWrittenFor) {
+  const Tensors x = make_tensors({3}, {3});
+  const DeviceTensors d(x);
+  sage::SageAttentionParams p = params_of(GetParam(), x, d);
+  sage::AttentionKernel elsewhere = *p.kernel;
+  elsewhere.runs_on = [](int) { return false; };
+  p.kernel = &elsewhere;
+  const size_t bytes = workspace_bytes(p);
+  const DeviceArray<char> workspace(bytes);
+  EXPECT_EQ(sage::launch_sage_attention(p, workspace.data(), bytes, nullptr).code,
+            sage::StatusCode::kUnsupported);
+  sage::SageWorkspace w;
+  ASSERT_TRUE(sage::plan_workspace(p, workspace.data(), w).ok());
+  EXPECT_EQ(sage::launch_attend(p, w, nullptr).code, sage::StatusCode::kUnsupported);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SageAttention, testing::Values("sage_mma_fp8", "sage_mma_fp16"),
                          [](const auto& info) { return std::string(info.param); });
-
-#else
-
-TEST(SageAttention, NeedsCuda) {
-  GTEST_SKIP() << "built without CUDA";
-}
-
-#endif
 
 }  // namespace
 }  // namespace attention_test

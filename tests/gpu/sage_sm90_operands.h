@@ -1,7 +1,6 @@
 // Operands of sage_sm90 quantised on the host, the launch, and two references: exact attention, and
 // the kernel's own rules with sums in double.
 #pragma once
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,10 +11,13 @@
 #include <random>
 #include <vector>
 
+#include "core/dtype.h"
+#include "gpu/gpu_support.h"
 #include "sage/attention.h"
 
 namespace sage_sm90_test {
 
+using gpu_test::DeviceArray;
 using sage::AttentionLayout;
 using sage::AttentionParams;
 using sage::Mask;
@@ -30,9 +32,7 @@ struct Shape {
 };
 
 inline double from_e4m3(int code) {
-  const int exponent = code >> 3 & 15, fraction = code & 7;
-  const double x = exponent ? std::ldexp(8 + fraction, exponent - 10) : std::ldexp(fraction, -9);
-  return code & 128 ? -x : x;
+  return sagebench::float_from_e4m3(static_cast<uint8_t>(code));
 }
 
 inline int to_e4m3(double x) {
@@ -44,30 +44,6 @@ inline int to_e4m3(double x) {
   const int code = n < 8 ? static_cast<int>(n) : (step + 9) * 8 + static_cast<int>(n);
   return code | (x < 0 ? 128 : 0);
 }
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(const std::vector<T>& host) : size_(host.size()) {
-    EXPECT_EQ(cudaMalloc(&data_, std::max<size_t>(size_, 1) * sizeof(T)), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(data_, host.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
-              cudaSuccess);
-  }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
-  T* data() const { return static_cast<T*>(data_); }
-  std::vector<T> host() const {
-    std::vector<T> copy(size_);
-    EXPECT_EQ(cudaMemcpy(copy.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost),
-              cudaSuccess);
-    return copy;
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t size_;
-};
 
 // Inputs, and their codes with NaN in every scale and V tile that no sequence owns.
 struct Operands {
@@ -193,9 +169,8 @@ inline Output run(const sage::AttentionKernel& kernel, const Operands& x) {
   const DeviceArray<int8_t> q_codes(x.q_codes), k_codes(x.k_codes);
   const DeviceArray<uint8_t> v_codes(x.v_codes);
   const DeviceArray<float> q_scales(x.q_scales), k_scales(x.k_scales), v_scales(x.v_scales);
-  const DeviceArray<uint16_t> o(std::vector<uint16_t>(x.q.size(), 0x7FFF));
-  const DeviceArray<float> lse(
-      std::vector<float>(x.q.size() / static_cast<size_t>(x.shape.head_dim), NAN));
+  const DeviceArray<uint16_t> o(x.q.size());
+  const DeviceArray<float> lse(x.q.size() / static_cast<size_t>(x.shape.head_dim));
   AttentionParams p;
   p.layout = x.layout;
   p.batch = static_cast<int>(x.shape.q_lens.size());
@@ -220,20 +195,11 @@ inline Output run(const sage::AttentionKernel& kernel, const Operands& x) {
   p.o_head_stride = x.shape.head_dim;
   p.lse = lse.data();
   p.workspace_bytes = kernel.workspace_bytes(p);
-  const DeviceArray<uint8_t> workspace(std::vector<uint8_t>(p.workspace_bytes, 0xFF));
+  const DeviceArray<uint8_t> workspace(p.workspace_bytes);
   p.workspace = workspace.data();
   const sage::Status status = kernel.launch(p, nullptr);
   EXPECT_TRUE(status.ok()) << status.reason;
-  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  return {o.host(), lse.host()};
-}
-
-inline double from_fp16(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  if (exponent == 31) return std::numeric_limits<double>::quiet_NaN();
-  const double x =
-      exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
-  return bits & 0x8000 ? -x : x;
+  return {o.download(), lse.download()};
 }
 
 struct Row {
@@ -357,8 +323,8 @@ inline Errors compare(const Operands& x, const Output& output, bool rules, int s
         const Row expected = reference_row(x, b, i, h, rules);
         const int token = x.cu_q[static_cast<size_t>(b)] + i;
         for (int c = 0; c < x.shape.head_dim; ++c) {
-          const double got =
-              from_fp16(output.o[x.at(token, h, x.shape.heads) + static_cast<size_t>(c)]);
+          const double got = sagebench::float_from_fp16(
+              output.o[x.at(token, h, x.shape.heads) + static_cast<size_t>(c)]);
           EXPECT_TRUE(std::isfinite(got)) << b << ' ' << i << ' ' << h << ' ' << c;
           difference += std::fabs(got - expected.o[static_cast<size_t>(c)]);
           norm += std::fabs(expected.o[static_cast<size_t>(c)]);

@@ -14,11 +14,8 @@ class SageSm90 : public testing::Test {
   void SetUp() override {
     kernel_ = sage::find_attention_kernel("sage_sm90");
     ASSERT_NE(kernel_, nullptr);
-    int device = 0, major = 0, minor = 0;
-    if (!kernel_->launch || cudaGetDevice(&device) != cudaSuccess) GTEST_SKIP() << "no GPU";
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    if (!kernel_->runs_on(10 * major + minor)) GTEST_SKIP() << "not a GPU of this kernel";
+    if (const std::string why = gpu_test::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    if (!kernel_->runs_on(gpu_test::compute_capability())) GTEST_SKIP() << "another kind of GPU";
   }
   void expect_right(const Shape& shape, double exact_limit = 0.05, int stride = 1) {
     const Operands x = make_operands(*kernel_, shape);

@@ -51,6 +51,12 @@ struct ScaleGroups {
   int groups_per_block = 8;
   GroupPattern pattern = GroupPattern::kRowMod8;
 };
+// The bindings make a member that is not compared an error.
+constexpr bool operator==(const ScaleGroups& a, const ScaleGroups& b) {
+  const auto& [block_tokens, groups_per_block, pattern] = a;
+  return block_tokens == b.block_tokens && groups_per_block == b.groups_per_block &&
+         pattern == b.pattern;
+}
 
 SAGE_HOST_DEVICE constexpr int group_in_block(GroupPattern pattern, int row) {
   return pattern == GroupPattern::kAll       ? 0
@@ -108,6 +114,11 @@ struct MovingReference {
   int low_code = 46;
   int span_octaves = 40;
 };
+constexpr bool operator==(const MovingReference& a, const MovingReference& b) {
+  const auto& [used, max_code, top_code, low_code, span_octaves] = a;
+  return used == b.used && max_code == b.max_code && top_code == b.top_code &&
+         low_code == b.low_code && span_octaves == b.span_octaves;
+}
 
 // Everything that fixes the numbers a kernel produces.
 struct AttentionLayout {
@@ -146,5 +157,6 @@ struct AttentionLayout {
   // by (1 + f) / 2^f, f the fraction of the octave, 1.0407 on average.
   float lse_bias = 0.0f;
 };
+bool operator==(const AttentionLayout& a, const AttentionLayout& b);
 
 }  // namespace sage

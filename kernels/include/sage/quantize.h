@@ -3,8 +3,12 @@
 // so that a sequence gives the same bits alone and in any batch.
 //
 // Packed ("varlen") tensors: sequence b owns rows [cu_seqlens[b], cu_seqlens[b + 1]). Strides are
-// in elements; the channel stride is 1. Input pointers are aligned to the element; where they and
-// the strides are multiples of 16 bytes and head_dim % 8 == 0, loads are vectors (faster).
+// in elements, 0 or above (0: read again); the channel stride is 1. Input pointers are aligned to
+// the element; where they and the strides are multiples of 16 bytes and head_dim % 8 == 0, loads
+// are vectors (faster). All pointers are device addresses, all int32 and fp32 arrays aligned to 4
+// bytes unless more is said; "[a, b]" is row-major without gaps. With total_tokens == 0 inputs,
+// codes and scales may be null, with batch == 0 cu_seqlens and the offset of ChannelStatsParams.
+// At most 2^31 - 1 tokens, 65535 heads, 128 channels.
 //
 // Non-finite input stays visible: a NaN or infinity makes the scales it takes part in NaN or
 // infinite (and a mean offset too), and with them everything computed from those codes. INT8 codes
@@ -38,17 +42,19 @@ struct ChannelStatsParams {
   PackedTensor x;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
   int batch = 0;
-  int padded_head_dim = 0;  // channels of offset and scale; padding is 0 (offset) and 1 (scale)
+  // 64 or 128: channels of offset and scale; padding is 0 (offset) and 1 (scale).
+  int padded_head_dim = 0;
   Smooth smooth = Smooth::kMean;
-  float* offset = nullptr;  // [batch, num_heads, padded_head_dim]; all zeros for Smooth::kNone
+  float* offset = nullptr;  // [batch, num_heads, padded_head_dim]; zeros are written for kNone
   float* scale =
       nullptr;  // same shape, or nullptr. per_head: of the largest amax of the head's channels
   PvType pv = PvType::kFp8E4m3;          // read only if scale
   VScale v_scale = VScale::kPerChannel;  // read only if scale
-  float v_code_max = 448.0f;             // read only if scale
-  void* workspace = nullptr;
-  size_t workspace_bytes = 0;
+  float v_code_max = 448.0f;             // read only if scale; in (0, 65504]
+  void* workspace = nullptr;   // aligned to 16 bytes, contents ignored, for one launch at a time
+  size_t workspace_bytes = 0;  // at least channel_stats_workspace_bytes
 };
+// Of sizes, smooth, and whether scale is null; 0 for kNone or kSampled without scale.
 size_t channel_stats_workspace_bytes(const ChannelStatsParams& params);
 Status launch_channel_stats(const ChannelStatsParams& params, Stream stream);
 
@@ -60,38 +66,42 @@ struct QuantizeInt8Params {
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
   int batch = 0;
   int padded_head_dim = 0;  // 64 or 128
-  ScaleGroups groups;
+  ScaleGroups groups;       // block_tokens 16, 32, 64 or 128; groups_per_block as of the pattern
   Rotate rotate = Rotate::kNone;
-  const float* offset =
-      nullptr;              // K: [batch, num_heads, padded_head_dim]; nullptr: nothing removed
-  int8_t* codes = nullptr;  // [total_tokens, num_heads, padded_head_dim]
-  float* scales = nullptr;  // [num_heads, scale_rows(groups, total_tokens, batch)]
+  // [batch, num_heads, padded_head_dim], aligned to 16 bytes; nullptr: nothing removed (always for
+  // Q).
+  const float* offset = nullptr;
+  // [total_tokens, num_heads, padded_head_dim], aligned to 8 bytes (attention wants 16).
+  int8_t* codes = nullptr;
+  // [num_heads, scale_rows(groups, total_tokens, batch)]; groups without a token are not written.
+  float* scales = nullptr;
 
   // Q only, for the LSE: dot[h, token] = q . k_offset of the KV head that h reads, before rotation.
-  const float* dot_offset =
-      nullptr;            // [batch, dot_num_heads, padded_head_dim]; nullptr: not wanted
+  // dot_offset [batch, dot_num_heads, padded_head_dim], aligned to 16 bytes; both null: not wanted.
+  const float* dot_offset = nullptr;
   int dot_num_heads = 0;  // divides num_heads
   float* dot = nullptr;   // [num_heads, total_tokens]
 };
 Status launch_quantize_int8(const QuantizeInt8Params& params, Stream stream);
 
 // V codes in the order the attention kernel's layout asks for: (v - offset) / scale, rounded half
-// to even, saturated.
+// to even, saturated. Of the layout only head_dim_v (64 or 128), pv, v_tile_keys (a multiple of 16
+// up to 256) and v_key_order are read.
 struct QuantizeVParams {
   PackedTensor v;
   const int32_t* cu_seqlens = nullptr;  // [batch + 1], device
   int batch = 0;
   AttentionLayout layout;
-  const float* offset = nullptr;  // [batch, num_heads, layout.head_dim_v]
-  const float* scale = nullptr;   // [batch, num_heads, layout.head_dim_v]
-  void* codes = nullptr;          // v_codes_bytes
+  const float* offset = nullptr;  // [batch, num_heads, layout.head_dim_v], aligned to 16 bytes
+  const float* scale = nullptr;   // [batch, num_heads, layout.head_dim_v], aligned to 16 bytes
+  void* codes = nullptr;          // v_codes_bytes, aligned to 16 bytes
 
   // FP8 only: what attention adds to its output, so that the mean of V survives rounding:
   // o_offset = offset + scale * (sum over the sequence of (v - offset) / scale - code) / length.
   // Attention over many keys averages V; of the rounding errors only this mean does not average
   // out.
   float* o_offset = nullptr;  // [batch, num_heads, layout.head_dim_v]; nullptr: not wanted
-  void* workspace = nullptr;  // 16-byte aligned
+  void* workspace = nullptr;  // aligned to 16 bytes
   size_t workspace_bytes = 0;
 };
 size_t quantize_v_workspace_bytes(const QuantizeVParams& params);  // where o_offset is wanted

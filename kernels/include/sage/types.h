@@ -23,6 +23,12 @@ enum class StatusCode {
 
 // Every launcher checks its arguments before anything is launched: a status other than kOk means
 // that no work was enqueued, kCudaError excepted. `reason` has static storage.
+//
+// No launcher allocates, synchronises or reads device memory on the host, so the contents of device
+// arrays are not checked. Packed tensors of `total` rows go with cu_seqlens [batch + 1] that start
+// at 0, never fall and end at or below `total` (rows behind the end are padding, neither read for a
+// result nor written). Where cu_seqlens say otherwise, quantisers and attention read and write out
+// of bounds: check_lengths (sage/sage.h) tells from a host copy.
 struct Status {
   StatusCode code = StatusCode::kOk;
   const char* reason = "";

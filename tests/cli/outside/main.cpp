@@ -11,7 +11,9 @@ int main() {
   for (const sage::AttentionKernel& kernel : sage::attention_kernels()) {
     params.kernel = &kernel;
     params.settings = kernel.defaults;
-    std::printf("%s: %zu bytes\n", kernel.name, sage::plan_workspace(params, nullptr).bytes);
+    sage::SageWorkspace workspace;
+    if (!sage::plan_workspace(params, nullptr, workspace).ok()) return 1;
+    std::printf("%s: %zu bytes\n", kernel.name, workspace.bytes);
   }
   const sage::Status status = sage::launch_rope_kv_cache_write({}, nullptr);
   std::printf("empty write: %s\n", status.reason);

@@ -27,6 +27,8 @@ struct Problem {
   sage::DType dtype = sage::DType::kBf16;
   sage::Mask mask = sage::Mask::kFull;
   sage::Granularity granularity = sage::Granularity::kPerThread;
+  sage::PMode p = sage::PMode::kExp2;
+  float q_gain = 1.0f, v_mean = 1.0f;  // q is N(0, q_gain^2), k is N(0, 1), v is N(v_mean, 1)
   bool lse = true, lse_dot = true, v_offset = true;
   bool o_head_major = false;
   int o_row_padding = 0;  // elements behind each row of heads
@@ -37,6 +39,7 @@ struct Problem {
   sage::AttentionLayout layout() const {
     sage::SageSettings settings = row().defaults;
     settings.qk_granularity = granularity;
+    settings.p = p;
     return row().layout({num_qo_heads, num_kv_heads, head_dim, head_dim_v, dtype, mask, lse},
                         settings);
   }
@@ -46,7 +49,8 @@ struct Problem {
 struct Operands {
   sage::AttentionLayout layout;
   std::vector<int32_t> cu_q, cu_kv;
-  std::vector<int8_t> q_codes, k_codes;  // [tokens, heads, head_dim]
+  std::vector<float> q, k, v;            // [tokens, heads, padded head_dim]
+  std::vector<int8_t> q_codes, k_codes;  // like q and k
   std::vector<float> q_scales, k_scales;
   std::vector<unsigned char> v_codes;  // in the layout's order
   std::vector<float> v_values;         // the codes decoded, [tokens, heads, head_dim_v]
@@ -61,12 +65,14 @@ inline std::vector<int32_t> prefix_sum(const std::vector<int>& lens) {
   return cu;
 }
 
-// INT8 codes of one tensor of N(0, 1) values. Scales that no token owns stay NaN.
+// One tensor of normal values and its INT8 codes. Scales that no token owns stay NaN.
 inline void quantise_int8(const Problem& p, const std::vector<int32_t>& cu, int heads,
-                          sage::ScaleGroups groups, int padded, unsigned tensor,
-                          std::vector<int8_t>& codes, std::vector<float>& scales) {
+                          sage::ScaleGroups groups, int padded, unsigned tensor, float gain,
+                          std::vector<float>& values, std::vector<int8_t>& codes,
+                          std::vector<float>& scales) {
   const int64_t rows = sage::scale_rows(groups, cu.back(), p.batch());
-  codes.assign(static_cast<size_t>(cu.back()) * static_cast<size_t>(heads * padded), 0);
+  values.assign(static_cast<size_t>(cu.back()) * static_cast<size_t>(heads * padded), 0.0f);
+  codes.assign(values.size(), 0);
   scales.assign(static_cast<size_t>(heads * rows), kNan);
   for (int b = 0; b < p.batch(); ++b) {
     const auto at = static_cast<size_t>(b);
@@ -74,9 +80,9 @@ inline void quantise_int8(const Problem& p, const std::vector<int32_t>& cu, int 
     const int len = cu[at + 1] - cu[at];
     std::mt19937 random(static_cast<unsigned>(p.ids.empty() ? b : p.ids[at]) * 3 + tensor);
     std::normal_distribution<float> normal;
-    std::vector<float> x(static_cast<size_t>(len) * static_cast<size_t>(heads * padded), 0.0f);
+    float* x = values.data() + begin * heads * padded;
     for (int r = 0; r < len * heads; ++r)
-      for (int c = 0; c < p.head_dim; ++c) x[static_cast<size_t>(r * padded + c)] = normal(random);
+      for (int c = 0; c < p.head_dim; ++c) x[r * padded + c] = gain * normal(random);
     const auto scale_of = [&](int token, int head) -> float& {
       return scales[static_cast<size_t>(head * rows + sage::scale_row(groups, begin, b, token))];
     };
@@ -84,7 +90,7 @@ inline void quantise_int8(const Problem& p, const std::vector<int32_t>& cu, int 
       for (int t = 0; t < len; ++t)
         for (int h = 0; h < heads; ++h)
           for (int c = 0; c < padded; ++c) {
-            const float value = x[static_cast<size_t>((t * heads + h) * padded + c)];
+            const float value = x[(t * heads + h) * padded + c];
             float& scale = scale_of(t, h);
             if (pass == 0) {
               scale = std::fmax(scale, std::fmax(std::abs(value), 1e-7f) / 127.0f);
@@ -101,7 +107,7 @@ inline void quantise_int8(const Problem& p, const std::vector<int32_t>& cu, int 
   }
 }
 
-// Codes, scales and offsets of V, whose channels have means about 1.
+// V, its codes, scales and offsets.
 inline void quantise_v(const Problem& p, Operands& x) {
   const sage::AttentionLayout& l = x.layout;
   const bool fp8 = l.pv == sage::PvType::kFp8E4m3;
@@ -111,6 +117,7 @@ inline void quantise_v(const Problem& p, Operands& x) {
       fp8 ? sage::block_count(x.total_kv(), p.batch(), tile) * tile : x.total_kv() * 2);
   x.v_codes.assign(storage_rows * channels, 0x7F);  // e4m3 NaN, and fp16 NaN in pairs
   x.v_values.assign(static_cast<size_t>(x.total_kv()) * channels, kNan);
+  x.v.assign(x.v_values.size(), 0.0f);
   x.v_scales.assign(static_cast<size_t>(p.batch()) * channels, kNan);
   x.v_offset.assign(x.v_scales.size(), p.v_offset ? kNan : 0.0f);
   for (int b = 0; b < p.batch(); ++b) {
@@ -118,10 +125,10 @@ inline void quantise_v(const Problem& p, Operands& x) {
     const int64_t begin = x.cu_kv[at];
     const int len = x.cu_kv[at + 1] - x.cu_kv[at];
     std::mt19937 random(static_cast<unsigned>(p.ids.empty() ? b : p.ids[at]) * 3 + 2);
-    std::normal_distribution<float> normal(1.0f);
-    std::vector<float> v(static_cast<size_t>(len) * channels, 0.0f);
+    std::normal_distribution<float> normal(p.v_mean);
+    float* v = x.v.data() + static_cast<size_t>(begin) * channels;
     for (int r = 0; r < len * heads; ++r)
-      for (int c = 0; c < p.head_dim_v; ++c) v[static_cast<size_t>(r * dim + c)] = normal(random);
+      for (int c = 0; c < p.head_dim_v; ++c) v[r * dim + c] = normal(random);
     for (size_t ch = 0; ch < channels; ++ch) {
       const size_t stat = at * channels + ch;
       float sum = 0, amax = 0;
@@ -163,10 +170,10 @@ inline Operands make_operands(const Problem& p) {
   x.layout = p.layout();
   x.cu_q = prefix_sum(p.q_lens);
   x.cu_kv = prefix_sum(p.kv_lens);
-  quantise_int8(p, x.cu_q, p.num_qo_heads, x.layout.q_groups, x.layout.head_dim, 0, x.q_codes,
-                x.q_scales);
-  quantise_int8(p, x.cu_kv, p.num_kv_heads, x.layout.k_groups, x.layout.head_dim, 1, x.k_codes,
-                x.k_scales);
+  quantise_int8(p, x.cu_q, p.num_qo_heads, x.layout.q_groups, x.layout.head_dim, 0, p.q_gain, x.q,
+                x.q_codes, x.q_scales);
+  quantise_int8(p, x.cu_kv, p.num_kv_heads, x.layout.k_groups, x.layout.head_dim, 1, 1.0f, x.k,
+                x.k_codes, x.k_scales);
   quantise_v(p, x);
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0.0f, 10.0f);

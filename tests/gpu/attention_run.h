@@ -58,6 +58,10 @@ inline Output run(const Problem& p, const Operands& x) {
   a.o_head_stride = head_stride;
   a.lse = p.lse ? lse.data() : nullptr;
 
+  if (p.row().workspace_bytes != nullptr) a.workspace_bytes = p.row().workspace_bytes(a);
+  const DeviceArray<char> workspace(a.workspace_bytes);
+  a.workspace = workspace.data();
+
   Output y;
   y.status = p.row().launch(a, nullptr);
   if (!y.status.ok()) return y;

@@ -52,7 +52,7 @@ void check_device(const std::string& device) {
     if (!option->get_group().empty()) known.push_back(option->get_name());
   for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
   const std::string name = typed.substr(0, typed.find('='));
-  fail("unknown argument '" + typed + "'; nearest: " + nearest(name, known, 1).at(0));
+  fail("unknown argument '" + typed + "'" + did_you_mean(name, known));
 }
 
 std::string quoted(const std::string& word) {

@@ -6,7 +6,10 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/memory.h"
 #include "inputs/inputs.h"
+#include "metrics/cache_map.h"
+#include "ops/host_bytes.h"
 #include "properties.h"
 #include "scenario/names.h"
 
@@ -88,9 +91,9 @@ std::optional<double> metric(const Accuracy& a, const std::string& name) {
 }
 
 // "" when every expected range holds, else what does not.
-std::string broken_range(const Expectation& expect, const std::optional<Accuracy>& accuracy) {
+std::string broken_range(const Expectation& expect, const Accuracy& accuracy) {
   for (const auto& [name, range] : expect.ranges) {
-    const std::optional<double> value = accuracy ? metric(*accuracy, name) : std::nullopt;
+    const std::optional<double> value = metric(accuracy, name);
     if (!value || !(*value >= range.first && *value <= range.second))
       return name + " = " + (value ? std::to_string(*value) : "unknown") + ", expected within [" +
              std::to_string(range.first) + ", " + std::to_string(range.second) + "]";
@@ -110,16 +113,34 @@ void judge_against_expectation(CaseResult& r, const Expectation& expect) {
       r.as_expected = r.status == CaseStatus::kRejected;
       break;
     case ExpectKind::kRange:
-      if (r.status == CaseStatus::kPassed)
-        if (const std::string broken = broken_range(expect, r.accuracy); !broken.empty()) {
+      if (r.status == CaseStatus::kPassed && !r.accuracy) {
+        r.status = CaseStatus::kUnchecked;
+        r.reason = "ran, but no row of the output was there to measure the expected ranges on";
+      } else if (r.status == CaseStatus::kPassed) {
+        if (const std::string broken = broken_range(expect, *r.accuracy); !broken.empty()) {
           r.status = CaseStatus::kWrong;
           r.reason = broken;
         }
+      }
       r.as_expected = r.status == CaseStatus::kPassed;
       break;
   }
   if (!r.as_expected && r.reason.empty())
     r.reason = "expected " + r.expected + ", was " + name_of(r.status);
+}
+
+// What a case that found nothing wrong could not show.
+void qualify(CaseResult& r, ExpectKind expected, bool empty, bool on_gpu) {
+  const bool may_run = expected == ExpectKind::kOk || expected == ExpectKind::kRange;
+  if (empty)
+    r.reason = std::string(
+                   "writes nothing, as it should: compared is that what lies around stayed "
+                   "as it was") +
+               (on_gpu ? ", guard bands included" : "; guard bands need a GPU");
+  else if (may_run && values_compared(r) == 0) {
+    r.status = CaseStatus::kUnchecked;
+    r.reason = "ran, but nothing was compared";
+  }
 }
 
 CaseResult describe(const Case& c, const Kernel& kernel) {
@@ -144,7 +165,22 @@ CaseResult describe(const Case& c, const Kernel& kernel) {
   return r;
 }
 
-void check_once(Executor& executor, const Case& c, const Kernel& kernel,
+std::string host_shortage(const Case& c, const Kernel& kernel) {
+  const std::optional<int64_t> available = available_memory();
+  return "needs about " + size_text(host_bytes(c, kernel)) +
+         " of host memory for inputs, outputs and references, " +
+         (available ? size_text(*available) + " are" : "too little is") +
+         " available; select fewer or smaller cases";
+}
+
+void require_host_memory(const Case& c, const Kernel& kernel) {
+  const std::optional<int64_t> available = available_memory();
+  if (available && host_bytes(c, kernel) > *available)
+    throw Error(ExitCode::kNoVerdict, host_shortage(c, kernel));
+}
+
+// Returns whether the op has nothing to write for these inputs.
+bool check_once(Executor& executor, const Case& c, const Kernel& kernel,
                 const EvaluateOptions& options, const RowSample& rows, CaseResult& r) {
   const Inputs in = make_inputs(c);
   const RunOutput run = executor.run(c, kernel, in, {.rows = &rows, .fault = options.fault});
@@ -156,6 +192,7 @@ void check_once(Executor& executor, const Case& c, const Kernel& kernel,
   }
   for (const std::string& name : c.validate.properties)
     r.properties.push_back(find_property(name)->check(executor, c, kernel, in, run.outputs));
+  return in.q.tokens == 0 || (c.op == OpKind::kKvCacheWrite && caches_nothing(c, in));
 }
 
 // Timed with fresh values and the other poison; the outputs of the timed launches are checked too.
@@ -187,12 +224,14 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
                     const EvaluateOptions& options) {
   CaseResult r = describe(c, kernel);
   const auto start = std::chrono::steady_clock::now();
+  bool empty = false;
   try {
     if (!kernel.unsupported.empty()) {
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
     } else {
       executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
+      require_host_memory(c, kernel);
       const RowSample rows = sample_rows(c, kernel.layout);
       if (options.profile) {
         const Inputs in = make_inputs(c);
@@ -200,11 +239,14 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
             executor.run(c, kernel, in, {.rows = &rows, .timed = true, .profile = true})
                 .timings_valid;
       } else {
-        check_once(executor, c, kernel, options, rows, r);
+        empty = check_once(executor, c, kernel, options, rows, r);
         if (options.timed) time_and_recheck(executor, c, kernel, rows, r);
       }
       r.reason = first_failure(r);
       r.status = r.reason.empty() ? CaseStatus::kPassed : CaseStatus::kWrong;
+      if (r.status == CaseStatus::kPassed && !options.profile)
+        qualify(r, c.expectation(kernel.name).kind, empty && c.validate.rows != Rows::kOff,
+                executor.is_gpu());
     }
   } catch (const OperatorRefused& e) {
     r.status = CaseStatus::kRejected;
@@ -215,7 +257,7 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
     r.reason = e.what();
   } catch (const std::bad_alloc&) {
     r.status = CaseStatus::kSkipped;
-    r.reason = "not enough host memory for the inputs and references of this case";
+    r.reason = host_shortage(c, kernel);
   } catch (const std::exception& e) {
     r.status = CaseStatus::kError;
     r.reason = e.what();

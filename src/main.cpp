@@ -71,10 +71,9 @@ ExitCode run_config(const Options& options) {
   if (fault && executor->is_gpu())
     throw UsageError("--inject: faults are planted in the CPU subject; add --device cpu");
   Report report = start_report(options, suite, executor->environment());
-  if (options.resume) files.resume(suite, report);
+  if (options.resume) files.resume(suite, plan, report);
   std::set<std::string> done;
   for (const CaseResult& result : report.cases) done.insert(result.id);
-  if (!done.empty()) files.write(report);
 
   const ConsoleStyle style = style_for(plan);
   if (!note.empty()) print("note: " + note + "\n");
@@ -93,8 +92,9 @@ ExitCode run_config(const Options& options) {
       print("    " + commands.ncu + "\n    " + commands.nsys + "\n");
     }
     report.cases.push_back(std::move(result));
-    files.write(report);
+    files.save(report);
   }
+  files.finish(report);
   if (!done.empty()) print(std::to_string(done.size()) + " results kept from before\n");
   print(render_console_summary(report, style));
   for (const std::string& path : files.paths()) print("report: " + path + "\n");

@@ -32,9 +32,9 @@ struct IsVector<std::vector<T>> : std::true_type {};
 // The enums of a report, by the names they have in it.
 constexpr Stage kStages[] = {Stage::kRope,   Stage::kCache, Stage::kOffset, Stage::kQkCodes,
                              Stage::kVCodes, Stage::kO,     Stage::kLse};
-constexpr CaseStatus kStatuses[] = {CaseStatus::kPassed,      CaseStatus::kWrong,
-                                    CaseStatus::kUnsupported, CaseStatus::kRejected,
-                                    CaseStatus::kSkipped,     CaseStatus::kError};
+constexpr CaseStatus kStatuses[] = {
+    CaseStatus::kPassed,   CaseStatus::kWrong,   CaseStatus::kUnchecked, CaseStatus::kUnsupported,
+    CaseStatus::kRejected, CaseStatus::kSkipped, CaseStatus::kError};
 constexpr const auto& values_of(Stage) {
   return kStages;
 }

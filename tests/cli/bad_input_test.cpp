@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <regex>
 
 #include "support/process.h"
 
@@ -189,7 +191,25 @@ TEST(BadPlaces, TooLittleMemoryIsExitFourWithTheNumbers) {
   const ProcessResult run = run_tool({"--config", folder / "big.json"});
   EXPECT_EQ(run.code, 4) << run.out << run.err;
   EXPECT_NE(run.out.find("memory"), std::string::npos) << run.out;
-  EXPECT_TRUE(!has_gpu() || run.out.find("GB") != std::string::npos) << run.out;
+  EXPECT_TRUE(!has_gpu() || run.out.find("GiB") != std::string::npos) << run.out;
+}
+
+// 2 GiB of q, and half of it of address space: said with both numbers, nothing allocated.
+TEST(BadPlaces, TooLittleHostMemoryIsExitFourWithBothNumbers) {
+  const ScratchFolder folder;
+  write_file(folder / "big.json",
+             config_of(R"("op": "attention", "batch": {"constant": 65536, "requests": 2},
+                          "model": {"num_qo_heads": 64, "num_kv_heads": 1},
+                          "validate": {"rows": "sampled"})"));
+  const auto start = std::chrono::steady_clock::now();
+  const ProcessResult run =
+      run_process({"sh", "-c",
+                   "ulimit -v 1048576; exec " SAGEBENCH_EXECUTABLE " --device cpu --config " +
+                       shell_quoted(folder / "big.json")});
+  EXPECT_EQ(run.code, 4) << run.out << run.err;
+  const std::regex said("needs about [0-9.]+ GiB of host memory .*, [0-9.]+ MiB are available");
+  EXPECT_TRUE(std::regex_search(run.out, said)) << run.out;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

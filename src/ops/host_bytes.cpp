@@ -12,7 +12,7 @@ double total(const std::vector<int64_t>& lengths) {
 
 }  // namespace
 
-int64_t host_bytes(const Case& c, const Kernel& kernel) {
+int64_t host_bytes(const Case& c, const Kernel& kernel, int64_t rows) {
   const Model& m = c.model;
   const bool has_cache = c.op != OpKind::kAttention, attends = c.op != OpKind::kKvCacheWrite;
   const bool checked = c.validate.rows != Rows::kOff;
@@ -36,12 +36,10 @@ int64_t host_bytes(const Case& c, const Kernel& kernel) {
     const double code = kernel.layout.pv == sage::PvType::kFp16 ? 2 : 1;
     const double codes = q * m.num_qo_heads * padded + kv * m.num_kv_heads * padded +
                          kv * m.num_kv_heads * padded_v * code;
-    const double rows = q * m.num_qo_heads;
-    bytes += (checked ? 2 : 1) * codes + rows * m.head_dim_v * element;
-    // the subject's, the emulated and the exact rows in double
-    constexpr double kSample = 1 << 17, kCopies = 4;
-    const double kept = c.validate.rows == Rows::kFull ? rows : std::min(rows, kSample);
-    if (checked) bytes += kCopies * kept * m.head_dim_v * static_cast<double>(sizeof(double));
+    bytes += (checked ? 2 : 1) * codes + q * m.num_qo_heads * m.head_dim_v * element;
+    // the subject's, the emulated and the exact rows in double, and the difference of two
+    constexpr double kCopies = 4;
+    bytes += kCopies * static_cast<double>(rows) * m.head_dim_v * double{sizeof(double)};
   }
   return static_cast<int64_t>(std::min(bytes, 0x1p62));
 }

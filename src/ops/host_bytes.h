@@ -6,8 +6,9 @@
 
 namespace sagebench {
 
-// Inputs, outputs of every stage and references, at the busiest moment. An estimate: within a
-// factor of two where tensors are what counts.
-int64_t host_bytes(const Case& c, const Kernel& kernel);
+// Inputs, outputs of every stage and references of `rows` rows of O, at the busiest moment. An
+// estimate, on the high side: one and a half times what was measured, where tensors are what
+// counts.
+int64_t host_bytes(const Case& c, const Kernel& kernel, int64_t rows);
 
 }  // namespace sagebench

@@ -211,11 +211,19 @@ std::string render_json(const Report& report) {
 Report read_json_report(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UsageError(path + ": cannot be read; name a results file that exists");
+  const auto refuse_depth = [&](int depth, Json::parse_event_t, Json&) {
+    constexpr int kDeepest = 64;  // dump() recurses
+    if (depth > kDeepest) throw UsageError(path + ": not a results file: nested too deep");
+    return true;
+  };
   Json json;
   try {
-    json = Json::parse(file);
-  } catch (const Json::exception& e) {
-    throw UsageError(path + ": not a results file: " + e.what());
+    json = Json::parse(file, refuse_depth);
+  } catch (const Json::parse_error& e) {
+    throw UsageError(path + ": not a results file: no JSON as of its byte " +
+                     std::to_string(e.byte));
+  } catch (const Json::out_of_range&) {
+    throw UsageError(path + ": not a results file: a number is out of range");
   }
   if (!json.is_object() || json.value("schema", Json()) != kSchema)
     throw UsageError(path + ": /schema: not a results file of schema " + kSchema);

@@ -37,7 +37,8 @@ std::vector<int64_t> read_trace_column(const std::string& path, const std::strin
   if (it == columns.end()) {
     std::string names;
     for (const std::string& name : columns) names += (names.empty() ? "" : ", ") + name;
-    throw UsageError(path + ": line 1: no column '" + column + "'" + did_you_mean(column, columns) +
+    const std::string guess = did_you_mean(column, columns);
+    throw UsageError(path + ": line 1: no column '" + column + "'" + (guess.empty() ? ";" : guess) +
                      " the columns are: " + names);
   }
   const auto index = static_cast<size_t>(it - columns.begin());

@@ -66,12 +66,14 @@ ExitCode run_config(const Options& options) {
 
   const Fault* fault = planted_fault(options, plan);
   const ResultFiles files(options);
+  Earlier earlier;
+  if (options.resume) earlier = files.earlier(suite, plan);
   std::string note;
   const std::unique_ptr<Executor> executor = make_executor(options.device, &note);
   if (fault && executor->is_gpu())
     throw UsageError("--inject: faults are planted in the CPU subject; add --device cpu");
   Report report = start_report(options, suite, executor->environment());
-  if (options.resume) files.resume(suite, plan, report);
+  resume(std::move(earlier), report);
   std::set<std::string> done;
   for (const CaseResult& result : report.cases) done.insert(result.id);
 

@@ -38,6 +38,11 @@ bool is_final(const CaseResult& result) {
          result.timings_valid;
 }
 
+[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+  throw UsageError(file + ": cannot resume: " + why +
+                   "; name another file, or leave --resume out to measure all again");
+}
+
 // Where the results are while the run goes on.
 std::string partial(const std::string& path) {
   return path + ".partial";
@@ -68,34 +73,39 @@ ResultFiles::ResultFiles(const Options& options) {
     }
 }
 
-void ResultFiles::resume(const Suite& suite, const std::vector<PlannedRun>& plan,
-                         Report& report) const {
-  const std::string file = file_to_resume();
-  if (file.empty()) return;
-  Report before = read_json_report(file);
-  const auto refuse = [&](const std::string& why) {
-    throw UsageError(file + ": cannot resume: " + why +
-                     "; name another file, or leave --resume out to measure all again");
-  };
-  if (before.tool_version != report.tool_version || before.commit != report.commit ||
-      before.environment.device_name != report.environment.device_name ||
-      before.environment.device != report.environment.device)
-    refuse("it was measured by " + before.tool_version + " " + before.commit + " on " +
-           before.environment.device + " (" + before.environment.device_name + "), this is " +
-           report.tool_version + " " + report.commit + " on " + report.environment.device + " (" +
-           report.environment.device_name + ")");
+Earlier ResultFiles::earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const {
+  Earlier earlier{file_to_resume(), {}};
+  if (earlier.file.empty()) return earlier;
+  earlier.report = read_json_report(earlier.file);
   std::map<std::string, std::string> hash_of_case;
   for (const Case& c : suite.cases) hash_of_case[c.id] = hash_hex(c.canonical_json);
   std::set<std::string> planned;
   for (const PlannedRun& run : plan) planned.insert(run.id());
-  for (CaseResult& result : before.cases) {
+  for (const CaseResult& result : earlier.report.cases) {
     const auto hash = hash_of_case.find(result.case_id);
     if (hash == hash_of_case.end())
-      refuse("it holds '" + result.id + "', a case that " + suite.path + " does not have");
+      refuse(earlier.file,
+             "it holds '" + result.id + "', a case that " + suite.path + " does not have");
     if (hash->second != result.scenario_hash)
-      refuse("it holds '" + result.id + "' of another seed or of settings that have changed since");
-    if (!planned.contains(result.id) || is_final(result)) report.cases.push_back(std::move(result));
+      refuse(earlier.file,
+             "it holds '" + result.id + "' of another seed or of settings that have changed since");
   }
+  std::erase_if(earlier.report.cases, [&](const CaseResult& result) {
+    return planned.contains(result.id) && !is_final(result);
+  });
+  return earlier;
+}
+
+void resume(Earlier earlier, Report& report) {
+  if (earlier.file.empty()) return;
+  const Report& before = earlier.report;
+  const auto maker = [](const Report& r) {
+    return r.tool_version + " " + r.commit + " on " + r.environment.device + " (" +
+           r.environment.device_name + ")";
+  };
+  if (maker(before) != maker(report))
+    refuse(earlier.file, "it was measured by " + maker(before) + ", this is " + maker(report));
+  report.cases = std::move(earlier.report.cases);
 }
 
 std::string ResultFiles::file_to_resume() const {

@@ -13,15 +13,21 @@
 
 namespace sagebench {
 
+// What --resume goes on from.
+struct Earlier {
+  std::string file;  // empty: there is none
+  Report report;
+};
+
 class ResultFiles {
  public:
   // Throws UsageError for a place that cannot be written. Creates --out's last folder if missing.
   explicit ResultFiles(const Options& options);
 
-  // --resume: takes over the results of an interrupted run, or else of a finished one; errors and
-  // skips that the plan runs again apart. Throws UsageError when another version or device wrote
-  // the file, or when it holds what is not of this suite: nothing is lost without a word.
-  void resume(const Suite& suite, const std::vector<PlannedRun>& plan, Report& report) const;
+  // --resume: the results of an interrupted run, or else of a finished one; errors and skips that
+  // the plan runs again apart. Throws UsageError when the file holds what is not of this suite:
+  // nothing is lost without a word.
+  Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const;
 
   void save(const Report& report) const;    // after every case
   void finish(const Report& report) const;  // after the last one
@@ -33,6 +39,9 @@ class ResultFiles {
   std::vector<const Format*> formats_;  // of paths_, one each
   std::vector<std::string> paths_;
 };
+
+// Takes the results over. Throws UsageError when another version or device measured them.
+void resume(Earlier earlier, Report& report);
 
 // A report without results yet: who measures what, where, and since when.
 Report start_report(const Options& options, const Suite& suite, const Environment& environment);

@@ -187,6 +187,11 @@ TEST(Tool, ResumeRefusesTheFileOfAnotherRun) {
   };
   expect_refusal({"--resume", "--seed", "99"}, "another seed");
   expect_refusal({"--resume", "--validate", "sampled"}, "settings that have changed");
+  if (!has_gpu()) {  // said before any GPU is looked for
+    const ProcessResult run = run_tool({"--config", folder / "c.json", "--device", "cuda", "--seed",
+                                        "99", "--out", folder / "out", "--resume"});
+    EXPECT_EQ(run.code, 2) << run.err;
+  }
   write_file(folder / "c.json", tiny_config(1));
   expect_refusal({"--resume"}, "tiny/qo_len=5_71@");
   std::string other = tiny_config(2);

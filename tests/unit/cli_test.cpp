@@ -74,6 +74,9 @@ TEST(CommandLine, BadUsageIsOneLineWithAHint) {
   const Row rows[] = {
       {{}, "nothing to do"},
       {{"--confg", "c"}, "did you mean '--config'?"},
+      {{"--zz"}, "unknown argument '--zz'; see sagebench --help"},
+      {{"---"}, "unknown argument '---'; see sagebench --help"},
+      {{"--config", "c", "doctr"}, "did you mean 'doctor'?"},
       {{"--config"}, "--config"},
       {{"--config", ""}, "empty"},
       {{"--config", "c", "stray"}, "unknown argument 'stray'"},

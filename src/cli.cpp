@@ -44,15 +44,23 @@ void check_device(const std::string& device) {
     fail("--device: '" + device + "' is none of auto, cpu, cuda, cuda:N");
 }
 
-// What CLI11 found too much: an unknown option or a stray word, with the option nearest to it.
+// What CLI11 found too much: an unknown option or a stray word, with what resembles it. The dashes
+// are no part of the likeness.
 [[noreturn]] void fail_on_extras(const CLI::App& app) {
+  const auto bare = [](const std::string& name) {
+    return name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  };
   const std::string typed = app.remaining(true).at(0);
-  std::vector<std::string> known;
+  std::map<std::string, std::string> known;  // without dashes -> as it is typed
   for (const CLI::Option* option : app.get_options())
-    if (!option->get_group().empty()) known.push_back(option->get_name());
-  for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-  const std::string name = typed.substr(0, typed.find('='));
-  fail("unknown argument '" + typed + "'; nearest: " + nearest(name, known, 1).at(0));
+    if (!option->get_group().empty()) known[bare(option->get_name())] = option->get_name();
+  for (const CLI::App* command : app.get_subcommands({}))
+    known[command->get_name()] = command->get_name();
+  std::vector<std::string> names;
+  for (const auto& [name, full] : known) names.push_back(name);
+  const auto best = nearest(bare(typed.substr(0, typed.find('='))), names, 1);
+  fail("unknown argument '" + typed + "'" +
+       (best.empty() ? "" : "; did you mean '" + known[best[0]] + "'?"));
 }
 
 std::string quoted(const std::string& word) {

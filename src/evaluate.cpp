@@ -6,7 +6,10 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/memory.h"
 #include "inputs/inputs.h"
+#include "metrics/cache_map.h"
+#include "ops/host_bytes.h"
 #include "properties.h"
 #include "scenario/names.h"
 
@@ -89,9 +92,9 @@ std::optional<double> metric(const Accuracy& a, const std::string& name) {
 }
 
 // "" when every expected range holds, else what does not.
-std::string broken_range(const Expectation& expect, const std::optional<Accuracy>& accuracy) {
+std::string broken_range(const Expectation& expect, const Accuracy& accuracy) {
   for (const auto& [name, range] : expect.ranges) {
-    const std::optional<double> value = accuracy ? metric(*accuracy, name) : std::nullopt;
+    const std::optional<double> value = metric(accuracy, name);
     if (!value || !(*value >= range.first && *value <= range.second))
       return name + " = " + (value ? std::to_string(*value) : "unknown") + ", expected within [" +
              std::to_string(range.first) + ", " + std::to_string(range.second) + "]";
@@ -111,16 +114,33 @@ void judge_against_expectation(CaseResult& r, const Expectation& expect) {
       r.as_expected = r.status == CaseStatus::kRejected;
       break;
     case ExpectKind::kRange:
-      if (r.status == CaseStatus::kPassed)
-        if (const std::string broken = broken_range(expect, r.accuracy); !broken.empty()) {
+      if (r.status == CaseStatus::kPassed && !r.accuracy) {
+        r.status = CaseStatus::kUnchecked;
+        r.reason = "ran, but no row of the output was there to measure the expected ranges on";
+      } else if (r.status == CaseStatus::kPassed) {
+        if (const std::string broken = broken_range(expect, *r.accuracy); !broken.empty()) {
           r.status = CaseStatus::kWrong;
           r.reason = broken;
         }
+      }
       r.as_expected = r.status == CaseStatus::kPassed;
       break;
   }
   if (!r.as_expected && r.reason.empty())
     r.reason = "expected " + r.expected + ", was " + name_of(r.status);
+}
+
+// What a case that found nothing wrong could not show.
+void qualify(CaseResult& r, ExpectKind expected, bool empty, bool on_gpu) {
+  if (expected != ExpectKind::kOk && expected != ExpectKind::kRange) return;
+  if (empty)
+    r.reason = on_gpu ? "nothing is to be written; guard bands and untouched bytes show that "
+                        "nothing was"
+                      : "nothing is to be written; guard bands, which would show it, need a GPU";
+  else if (values_compared(r) == 0) {
+    r.status = CaseStatus::kUnchecked;
+    r.reason = "ran, but nothing was compared";
+  }
 }
 
 CaseResult describe(const Case& c, const Kernel& kernel) {
@@ -145,7 +165,22 @@ CaseResult describe(const Case& c, const Kernel& kernel) {
   return r;
 }
 
-void check_once(Executor& executor, const Case& c, const Kernel& kernel,
+std::string host_shortage(const Case& c, const Kernel& kernel, int64_t rows) {
+  const std::optional<int64_t> available = available_memory();
+  return "needs about " + size_text(host_bytes(c, kernel, rows)) +
+         " of host memory for inputs, outputs and references, " +
+         (available ? size_text(*available) + " are" : "too little is") +
+         " available; select fewer or smaller cases";
+}
+
+void require_host_memory(const Case& c, const Kernel& kernel, int64_t rows) {
+  const std::optional<int64_t> available = available_memory();
+  if (available && host_bytes(c, kernel, rows) > *available)
+    throw Error(ExitCode::kNoVerdict, host_shortage(c, kernel, rows));
+}
+
+// Returns whether the op has nothing to write for these inputs.
+bool check_once(Executor& executor, const Case& c, const Kernel& kernel,
                 const EvaluateOptions& options, const RowSample& rows, CaseResult& r) {
   const Inputs in = make_inputs(c);
   const RunOutput run = executor.run(c, kernel, in, {.rows = &rows, .fault = options.fault});
@@ -157,6 +192,7 @@ void check_once(Executor& executor, const Case& c, const Kernel& kernel,
   }
   for (const std::string& name : c.validate.properties)
     r.properties.push_back(find_property(name)->check(executor, c, kernel, in, run.outputs));
+  return in.q.tokens == 0 || (c.op == OpKind::kKvCacheWrite && caches_nothing(c, in));
 }
 
 // Timed with fresh values and the other poison; the outputs of the timed launches are checked too.
@@ -188,24 +224,33 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
                     const EvaluateOptions& options) {
   CaseResult r = describe(c, kernel);
   const auto start = std::chrono::steady_clock::now();
+  bool empty = false;
+  int64_t kept_rows = 0;  // of the references
   try {
     if (!kernel.unsupported.empty()) {
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
     } else {
       executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
+      if (c.validate.rows == Rows::kFull) kept_rows = total(c.batch.qo_len) * c.model.num_qo_heads;
+      require_host_memory(c, kernel, kept_rows);
       const RowSample rows = sample_rows(c, kernel.layout);
+      kept_rows = static_cast<int64_t>(rows.rows.size());
+      require_host_memory(c, kernel, kept_rows);
       if (options.profile) {
         const Inputs in = make_inputs(c);
         r.timings_valid =
             executor.run(c, kernel, in, {.rows = &rows, .timed = true, .profile = true})
                 .timings_valid;
       } else {
-        check_once(executor, c, kernel, options, rows, r);
+        empty = check_once(executor, c, kernel, options, rows, r);
         if (options.timed) time_and_recheck(executor, c, kernel, rows, r);
       }
       r.reason = first_failure(r);
       r.status = r.reason.empty() ? CaseStatus::kPassed : CaseStatus::kWrong;
+      if (r.status == CaseStatus::kPassed && !options.profile)
+        qualify(r, c.expectation(kernel.name).kind, empty && c.validate.rows != Rows::kOff,
+                executor.is_gpu());
     }
   } catch (const OperatorRefused& e) {
     r.status = CaseStatus::kRejected;
@@ -216,7 +261,7 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
     r.reason = e.what();
   } catch (const std::bad_alloc&) {
     r.status = CaseStatus::kSkipped;
-    r.reason = "not enough host memory for the inputs and references of this case";
+    r.reason = host_shortage(c, kernel, kept_rows);
   } catch (const std::exception& e) {
     r.status = CaseStatus::kError;
     r.reason = e.what();

@@ -36,18 +36,15 @@ ExitCode print_doctor() {
   return ExitCode::kOk;
 }
 
-// The planted fault of --inject, or nullptr. Faults live in the CPU subject.
-const Fault* planted_fault(const Options& options, const Executor& executor,
-                           const std::vector<PlannedRun>& plan) {
+// The planted fault of --inject, or nullptr.
+const Fault* planted_fault(const Options& options, const std::vector<PlannedRun>& plan) {
   if (options.inject.empty()) return nullptr;
-  if (executor.is_gpu())
-    throw UsageError("--inject: faults are planted in the CPU subject; add --device cpu");
   const Fault* fault = find_fault(options.inject);
   if (!fault) {
     std::vector<std::string> names;
     for (const Fault& f : faults()) names.push_back(f.name);
-    throw UsageError("--inject: no fault '" + options.inject +
-                     "'; nearest: " + nearest(options.inject, names, 1).at(0));
+    throw UsageError("--inject: no fault '" + options.inject + "'" +
+                     did_you_mean(options.inject, names) + "; selftest lists them");
   }
   for (const PlannedRun& run : plan)
     if (run.c->op == fault->op) return fault;
@@ -67,15 +64,18 @@ ExitCode run_config(const Options& options) {
   if (options.command == Command::kList) return print(render_list(plan));
   if (options.command == Command::kDryRun) return print(render_dry_run(plan));
 
+  const Fault* fault = planted_fault(options, plan);
   const ResultFiles files(options);
+  Earlier earlier;
+  if (options.resume) earlier = files.earlier(suite, plan);
   std::string note;
   const std::unique_ptr<Executor> executor = make_executor(options.device, &note);
-  const Fault* fault = planted_fault(options, *executor, plan);
+  if (fault && executor->is_gpu())
+    throw UsageError("--inject: faults are planted in the CPU subject; add --device cpu");
   Report report = start_report(options, suite, executor->environment());
-  if (options.resume) files.resume(suite, report);
+  resume(std::move(earlier), report);
   std::set<std::string> done;
   for (const CaseResult& result : report.cases) done.insert(result.id);
-  if (!done.empty()) files.write(report);
 
   const ConsoleStyle style = style_for(plan);
   if (!note.empty()) print("note: " + note + "\n");
@@ -94,8 +94,9 @@ ExitCode run_config(const Options& options) {
       print("    " + commands.ncu + "\n    " + commands.nsys + "\n");
     }
     report.cases.push_back(std::move(result));
-    files.write(report);
+    files.save(report);
   }
+  files.finish(report);
   if (!done.empty()) print(std::to_string(done.size()) + " results kept from before\n");
   print(render_console_summary(report, style));
   for (const std::string& path : files.paths()) print("report: " + path + "\n");
@@ -123,8 +124,15 @@ ExitCode run(const Options& options) {
   return run_config(options);
 }
 
+// One line, whatever the names and files hold that it quotes.
 int fail(ExitCode code, const std::string& message) {
-  std::cerr << "sagebench: " << message << "\n";
+  std::string line;
+  for (const char c : message) {
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+    line += c >= 0 && c < ' ' ? escaped : std::string(1, c);
+  }
+  std::cerr << "sagebench: " << line << "\n";
   return static_cast<int>(code);
 }
 

@@ -58,10 +58,11 @@ std::regex compile(const std::string& filter) {
     if (!contains(ids, id)) ids.push_back(id);
   }
   const std::string typed = !options.only.empty() ? options.only[0] : options.filter;
-  throw Error(ExitCode::kNoVerdict,
-              suite.path + ": nothing selected" + (typed.empty() ? "" : " by '" + typed + "'") +
-                  " among " + std::to_string(suite.cases.size()) + " cases" +
-                  (ids.empty() ? "" : "; nearest: " + joined(nearest(typed, ids, 3))));
+  const std::string near = joined(nearest(typed, ids, 3));
+  throw Error(ExitCode::kNoVerdict, suite.path + ": nothing selected" +
+                                        (typed.empty() ? "" : " by '" + typed + "'") + " among " +
+                                        std::to_string(suite.cases.size()) + " cases; " +
+                                        (near.empty() ? "--list shows them" : "nearest: " + near));
 }
 
 std::string scaled(double value, const char* unit) {

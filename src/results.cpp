@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/interrupt.h"
 
 namespace sagebench {
 namespace {
@@ -32,8 +33,19 @@ std::string utc_now() {
 }
 
 // A result that need not be measured again.
-bool is_final(CaseStatus status) {
-  return status != CaseStatus::kError && status != CaseStatus::kSkipped;
+bool is_final(const CaseResult& result) {
+  return result.status != CaseStatus::kError && result.status != CaseStatus::kSkipped &&
+         result.timings_valid;
+}
+
+[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+  throw UsageError(file + ": cannot resume: " + why +
+                   "; name another file, or leave --resume out to measure all again");
+}
+
+// Where the results are while the run goes on.
+std::string partial(const std::string& path) {
+  return path + ".partial";
 }
 
 }  // namespace
@@ -51,43 +63,72 @@ ResultFiles::ResultFiles(const Options& options) {
     }
   }
   std::set<fs::path> places;
-  for (const std::string& path : paths_) {
-    if (fs::weakly_canonical(path) == fs::weakly_canonical(options.config))
-      throw UsageError(path + ": is the config itself; give the report another file");
-    check_writable(path);
-    if (!places.insert(fs::weakly_canonical(path)).second)
-      throw UsageError(path + ": named for two reports; give each its own file");
-  }
+  for (const std::string& path : paths_)
+    for (const std::string& file : {path, partial(path)}) {
+      if (fs::weakly_canonical(file) == fs::weakly_canonical(options.config))
+        throw UsageError(file + ": is the config itself; give the report another file");
+      check_writable(file);
+      if (!places.insert(fs::weakly_canonical(file)).second)
+        throw UsageError(file + ": named for two reports; give each its own file");
+    }
 }
 
-void ResultFiles::resume(const Suite& suite, Report& report) const {
+Earlier ResultFiles::earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const {
+  Earlier earlier{file_to_resume(), {}};
+  if (earlier.file.empty()) return earlier;
+  earlier.report = read_json_report(earlier.file);
   std::map<std::string, std::string> hash_of_case;
   for (const Case& c : suite.cases) hash_of_case[c.id] = hash_hex(c.canonical_json);
-  for (size_t i = 0; i < paths_.size(); ++i) {
-    if (std::string(formats_[i]->name) != "json" || !fs::exists(paths_[i])) continue;
-    Report before = read_json_report(paths_[i]);
-    if (before.tool_version != report.tool_version || before.commit != report.commit ||
-        before.environment.device_name != report.environment.device_name ||
-        before.environment.device != report.environment.device)
-      throw UsageError(paths_[i] + ": cannot resume: it was measured by " + before.tool_version +
-                       " " + before.commit + " on " + before.environment.device + " (" +
-                       before.environment.device_name + "), this is " + report.tool_version + " " +
-                       report.commit + " on " + report.environment.device + " (" +
-                       report.environment.device_name +
-                       "); name another file or leave --resume out");
-    for (CaseResult& result : before.cases) {
-      const auto hash = hash_of_case.find(result.case_id);
-      if (hash != hash_of_case.end() && hash->second == result.scenario_hash &&
-          is_final(result.status) && result.timings_valid)
-        report.cases.push_back(std::move(result));
-    }
-    return;
+  std::set<std::string> planned;
+  for (const PlannedRun& run : plan) planned.insert(run.id());
+  for (const CaseResult& result : earlier.report.cases) {
+    const auto hash = hash_of_case.find(result.case_id);
+    if (hash == hash_of_case.end())
+      refuse(earlier.file,
+             "it holds '" + result.id + "', a case that " + suite.path + " does not have");
+    if (hash->second != result.scenario_hash)
+      refuse(earlier.file,
+             "it holds '" + result.id + "' of another seed or of settings that have changed since");
   }
+  std::erase_if(earlier.report.cases, [&](const CaseResult& result) {
+    return planned.contains(result.id) && !is_final(result);
+  });
+  return earlier;
 }
 
-void ResultFiles::write(const Report& report) const {
+void resume(Earlier earlier, Report& report) {
+  if (earlier.file.empty()) return;
+  const Report& before = earlier.report;
+  const auto maker = [](const Report& r) {
+    return r.tool_version + " " + r.commit + " on " + r.environment.device + " (" +
+           r.environment.device_name + ")";
+  };
+  if (maker(before) != maker(report))
+    refuse(earlier.file, "it was measured by " + maker(before) + ", this is " + maker(report));
+  report.cases = std::move(earlier.report.cases);
+}
+
+std::string ResultFiles::file_to_resume() const {
+  for (size_t i = 0; i < paths_.size(); ++i)
+    if (std::string(formats_[i]->name) == "json")
+      for (const std::string& file : {partial(paths_[i]), paths_[i]})
+        if (fs::exists(file)) return file;
+  return "";
+}
+
+void ResultFiles::save(const Report& report) const {
+  for (size_t i = 0; i < paths_.size(); ++i)
+    write_file_atomically(partial(paths_[i]), formats_[i]->render(report));
+  if (paths_.empty()) return;
+  const std::string file = file_to_resume();
+  say_on_interrupt("sagebench: interrupted; what was finished is in " +
+                   (file.empty() ? partial(paths_[0]) : file + ": continue with --resume"));
+}
+
+void ResultFiles::finish(const Report& report) const {
   for (size_t i = 0; i < paths_.size(); ++i)
     write_file_atomically(paths_[i], formats_[i]->render(report));
+  for (const std::string& path : paths_) fs::remove(partial(path));
 }
 
 Report start_report(const Options& options, const Suite& suite, const Environment& environment) {

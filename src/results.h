@@ -1,4 +1,5 @@
-// The results files of a run: checked before any work, rewritten whole after every case.
+// The results files of a run: checked before any work. While it goes on its results are in
+// FILE.partial, rewritten whole after every case; FILE itself is replaced at the end.
 #pragma once
 #include <set>
 #include <string>
@@ -6,27 +7,41 @@
 #include <vector>
 
 #include "cli.h"
+#include "plan.h"
 #include "report/report.h"
 #include "scenario/scenario.h"
 
 namespace sagebench {
+
+// What --resume goes on from.
+struct Earlier {
+  std::string file;  // empty: there is none
+  Report report;
+};
 
 class ResultFiles {
  public:
   // Throws UsageError for a place that cannot be written. Creates --out's last folder if missing.
   explicit ResultFiles(const Options& options);
 
-  // --resume: takes over what the results file holds of this suite's cases (same scenario hash),
-  // errors and skips apart. Throws UsageError when another version or device wrote the file.
-  void resume(const Suite& suite, Report& report) const;
+  // --resume: the results of an interrupted run, or else of a finished one; errors and skips that
+  // the plan runs again apart. Throws UsageError when the file holds what is not of this suite:
+  // nothing is lost without a word.
+  Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const;
 
-  void write(const Report& report) const;
+  void save(const Report& report) const;    // after every case
+  void finish(const Report& report) const;  // after the last one
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
+  std::string file_to_resume() const;  // "": none yet
+
   std::vector<const Format*> formats_;  // of paths_, one each
   std::vector<std::string> paths_;
 };
+
+// Takes the results over. Throws UsageError when another version or device measured them.
+void resume(Earlier earlier, Report& report);
 
 // A report without results yet: who measures what, where, and since when.
 Report start_report(const Options& options, const Suite& suite, const Environment& environment);

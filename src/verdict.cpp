@@ -4,6 +4,8 @@
 #include <iterator>
 #include <map>
 
+#include "properties.h"
+
 namespace sagebench {
 namespace {
 
@@ -29,11 +31,14 @@ std::vector<Cause> causes_of_passed(const CaseResult& r, bool on_gpu) {
              r.id + ": says passed, but stage " + name_of(check->stage) + " failed"}};
   if (!r.timings_valid) return {{ExitCode::kOk, r.id + ": profiled, not judged"}};
   std::vector<Cause> causes;
-  if (r.checks.empty() && r.bytes > 0)
-    causes.push_back({ExitCode::kNoVerdict, r.id + ": ran, but nothing was checked"});
+  if (values_compared(r) == 0 && r.bytes > 0)
+    causes.push_back({ExitCode::kNoVerdict, r.id + ": ran, but nothing was compared"});
+  if (!r.reason.empty()) causes.push_back({ExitCode::kOk, r.id + ": " + r.reason});
   for (const PropertyCheck& p : r.properties) {
+    const Property* row = find_property(p.name);
+    const bool impossible_here = !on_gpu && row && row->gpu_only;
     if (p.skipped)
-      causes.push_back({on_gpu ? ExitCode::kNoVerdict : ExitCode::kOk,
+      causes.push_back({impossible_here ? ExitCode::kOk : ExitCode::kNoVerdict,
                         r.id + ": property " + p.name + " was skipped: " + p.detail});
     else if (!p.passed)
       causes.push_back({ExitCode::kWrongResult, r.id + ": says passed, but " + p.name + " failed"});
@@ -52,6 +57,8 @@ std::vector<Cause> causes_of(const CaseResult& r, bool on_gpu) {
       return {{ExitCode::kInternal, r.id + ": the operator refused a valid case: " + r.reason}};
     case CaseStatus::kSkipped:
       return {{ExitCode::kNoVerdict, r.id + ": skipped: " + r.reason}};
+    case CaseStatus::kUnchecked:
+      return {{ExitCode::kNoVerdict, r.id + ": " + r.reason}};
     case CaseStatus::kUnsupported:
       return {};  // decided over the case's kernels
     case CaseStatus::kError:
@@ -75,7 +82,8 @@ Verdict judge(const Report& report) {
   bool measured = false;
   for (const CaseResult& r : report.cases) {
     for (Cause& cause : causes_of(r, on_gpu)) causes.push_back(std::move(cause));
-    measured |= r.status == CaseStatus::kPassed || r.status == CaseStatus::kWrong;
+    measured |= r.status == CaseStatus::kPassed || r.status == CaseStatus::kWrong ||
+                r.status == CaseStatus::kUnchecked;
     settled[r.case_id] |= settles(r);
     if (r.status == CaseStatus::kUnsupported) refusal[r.case_id] = r.reason;
   }

@@ -30,29 +30,33 @@ constexpr std::array kDTypes = {DTypeName{"BF16", DType::kBf16}, DTypeName{"F16"
   throw UsageError(path + ": not a valid safetensors file: " + problem);
 }
 
-// Throws Json::exception where the header's fields have another type.
 SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const Json& j) {
   const auto bad = [&](const std::string& problem) {
     fail(path, "tensor '" + name + "': " + problem);
   };
+  const auto member = [&](const char* key, bool (Json::*is)() const noexcept, const char* what) {
+    const auto found = j.find(key);
+    if (found == j.end()) bad(std::string("has no ") + key);
+    if (!((*found).*is)()) bad(std::string(key) + " is not " + what);
+    return *found;
+  };
+  if (!j.is_object()) bad("is not an object of dtype, shape and data_offsets");
   SafetensorsEntry e;
-  const std::string dtype = j.at("dtype").get<std::string>();
+  const auto dtype = member("dtype", &Json::is_string, "a name").get<std::string>();
   const auto row = std::find_if(kDTypes.begin(), kDTypes.end(),
                                 [&](const DTypeName& d) { return dtype == d.name; });
   if (row == kDTypes.end())
     bad("dtype " + dtype + " is not read here; allowed: BF16, F16, F32, I32, I64");
   e.dtype = row->dtype;
-  const auto element = static_cast<int64_t>(size_of(e.dtype));
-  int64_t bytes = element;
-  for (const Json& extent : j.at("shape")) {
+  auto bytes = static_cast<int64_t>(size_of(e.dtype));
+  for (const Json& extent : member("shape", &Json::is_array, "a list of sizes")) {
     if (!extent.is_number_unsigned() || extent.get<uint64_t>() > (uint64_t{1} << 48))
       bad("shape entry " + extent.dump() + " is not a size");
     e.shape.push_back(extent.get<int64_t>());
     if (__builtin_mul_overflow(bytes, e.shape.back(), &bytes)) bad("shape is too large");
   }
-  const Json& offsets = j.at("data_offsets");
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
-      !offsets[1].is_number_unsigned())
+  const Json offsets = member("data_offsets", &Json::is_array, "a pair of byte offsets");
+  if (offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
     bad("data_offsets is not a pair of byte offsets");
   e.begin = offsets[0].get<int64_t>();
   e.end = offsets[1].get<int64_t>();
@@ -61,6 +65,33 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
     bad("shape and dtype need " + std::to_string(bytes) + " bytes, data_offsets span " +
         std::to_string(e.end - e.begin));
   return e;
+}
+
+// Tensor names to what is said of them; everything but __metadata__.
+Json parse_header(const std::string& path, const std::string& header) {
+  std::set<std::string> seen;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    constexpr int kDeepest = 8;  // dump() recurses
+    if (depth > kDeepest) fail(path, "the header nests deeper than 8 levels");
+    if (event == Json::parse_event_t::key && depth == 1 &&
+        !seen.insert(parsed.get<std::string>()).second)
+      fail(path, "tensor '" + parsed.get<std::string>() + "' occurs twice in the header");
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(header, watch);
+  } catch (const Json::parse_error& e) {
+    fail(path, "the header is not JSON, as of its byte " + std::to_string(e.byte));
+  } catch (const Json::out_of_range&) {
+    fail(path, "a number in the header is out of range");
+  }
+  if (!json.is_object()) fail(path, "the header is not a JSON object");
+  if (const auto metadata = json.find("__metadata__"); metadata != json.end()) {
+    if (!metadata->is_object()) fail(path, "__metadata__ is not an object");
+    json.erase(metadata);
+  }
+  return json;
 }
 
 // The tensors must cover the data section exactly: no overlap, no hole, nothing behind.
@@ -90,6 +121,8 @@ void check_coverage(const std::string& path, const std::map<std::string, Safeten
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   std::ifstream in(path, std::ios::binary);
   std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw UsageError(path + ": is a directory; name a safetensors file");
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
   if (!in || error) throw UsageError(path + ": cannot read the file");
   std::array<unsigned char, 8> raw{};
@@ -103,22 +136,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   std::string header(length, '\0');
   if (!in.read(header.data(), static_cast<std::streamsize>(length))) fail(path, "truncated header");
   data_start_ = 8 + static_cast<int64_t>(length);
-  std::set<std::string> seen;
-  bool repeated = false;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1)
-      repeated |= !seen.insert(parsed.get<std::string>()).second;
-    return true;
-  };
-  try {
-    const Json json = Json::parse(header, watch);
-    if (!json.is_object()) fail(path, "the header is not a JSON object");
-    if (repeated) fail(path, "a tensor name occurs twice in the header");
-    for (const auto& [name, value] : json.items())
-      if (name != "__metadata__") entries_[name] = parse_entry(path, name, value);
-  } catch (const Json::exception& e) {
-    fail(path, std::string("header: ") + e.what());
-  }
+  const Json json = parse_header(path, header);
+  for (const auto& [name, value] : json.items()) entries_[name] = parse_entry(path, name, value);
   check_coverage(path, entries_, size - data_start_);
 }
 

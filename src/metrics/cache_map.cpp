@@ -1,5 +1,7 @@
 #include "metrics/cache_map.h"
 
+#include <algorithm>
+
 namespace sagebench {
 
 std::vector<TokenOwner> token_owners(const Tensor& cu_seqlens) {
@@ -28,6 +30,11 @@ std::vector<int64_t> token_slots(const Case& c, const Inputs& in) {
     if (slot >= 0 && slot < slots) result[i] = slot;
   }
   return result;
+}
+
+bool caches_nothing(const Case& c, const Inputs& in) {
+  const std::vector<int64_t> slots = token_slots(c, in);
+  return std::all_of(slots.begin(), slots.end(), [](int64_t slot) { return slot == kNoSlot; });
 }
 
 CacheView::CacheView(const Case& c, const Tensor& cache)

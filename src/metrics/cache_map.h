@@ -12,6 +12,9 @@ inline constexpr int64_t kNoSlot = -1;
 // Per packed token its slot, page * page_size + slot in the page; kNoSlot: skipped.
 std::vector<int64_t> token_slots(const Case& c, const Inputs& in);
 
+// No token of the call has a slot.
+bool caches_nothing(const Case& c, const Inputs& in);
+
 // The cache as [slot][head][channel], whatever its layout.
 struct CacheView {
   int64_t page_stride, slot_stride, head_stride;  // elements

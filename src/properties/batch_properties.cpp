@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "metrics/cache_map.h"
 #include "properties/properties_parts.h"
 
 namespace sagebench {
@@ -9,10 +10,14 @@ namespace {
 
 constexpr size_t kAloneSequences = 8;
 
-bool no_rows(const Baseline& base, const RowSample& rows) {
-  return base.c.op != OpKind::kKvCacheWrite && rows.rows.empty();
+// Why there is nothing to compare; "": there is.
+std::string nothing_in(const Baseline& base, const RowSample& rows) {
+  if (base.c.op != OpKind::kKvCacheWrite) return rows.rows.empty() ? "no row was computed" : "";
+  return base.in.q.tokens == 0 ? "the batch has no token" : "";
 }
-constexpr const char* kNoRows = "no rows were computed to compare";
+std::string nothing_cached_in(const Baseline& base) {
+  return caches_nothing(base.c, base.in) ? "no token is written to the cache" : "";
+}
 
 // The sequences of `c` in the order of `order`, with their inputs.
 Variant run_reordered(const Baseline& base, const std::vector<int64_t>& order,
@@ -40,6 +45,7 @@ Variant run_reordered(const Baseline& base, const std::vector<int64_t>& order,
 PropertyCheck same_in_mode(const char* name, const Baseline& base, const RunOptions& options) {
   if (!base.executor.is_gpu()) return skipped(name, "needs a GPU");
   const RowSample rows = rows_to_compare(base);
+  if (const auto why = nothing_in(base, rows); !why.empty()) return skipped(name, why);
   const Variant again = run_variant(base, base.c, base.in.clone(), rows, options);
   return passed_unless(name, difference({base.c, base.in, base.out}, {again.c, again.in, again.out},
                                         same_sequences(base.c), rows));
@@ -69,7 +75,7 @@ PropertyCheck check_determinism(Executor& executor, const Case& c, const Kernel&
                                 const Inputs& in, const StageOutputs& baseline) {
   const Baseline base{executor, c, kernel, in, baseline};
   const RowSample rows = rows_to_compare(base);
-  if (no_rows(base, rows)) return skipped("determinism", kNoRows);
+  if (const auto why = nothing_in(base, rows); !why.empty()) return skipped("determinism", why);
   const Variant again = run_variant(base, c, in.clone(), rows);
   return passed_unless("determinism", difference({c, in, baseline}, {again.c, again.in, again.out},
                                                  same_sequences(c), rows));
@@ -80,7 +86,7 @@ PropertyCheck check_alone_equals_batch(Executor& executor, const Case& c, const 
   const char* name = "alone_equals_batch";
   const Baseline base{executor, c, kernel, in, baseline};
   const RowSample rows = rows_to_compare(base);
-  if (no_rows(base, rows)) return skipped(name, kNoRows);
+  if (const auto why = nothing_in(base, rows); !why.empty()) return skipped(name, why);
   const std::vector<int64_t> sequences = sequences_to_try(c.batch);
   for (const int64_t b : sequences) {
     const std::vector<SequencePair> pairs = {{b, 0}};
@@ -103,7 +109,7 @@ PropertyCheck check_permute_sequences(Executor& executor, const Case& c, const K
   const Baseline base{executor, c, kernel, in, baseline};
   if (c.batch.size() < 2) return skipped(name, "one sequence has no other order");
   const RowSample rows = rows_to_compare(base);
-  if (no_rows(base, rows)) return skipped(name, kNoRows);
+  if (const auto why = nothing_in(base, rows); !why.empty()) return skipped(name, why);
   std::vector<int64_t> order(static_cast<size_t>(c.batch.size()));
   std::iota(order.rbegin(), order.rend(), 0);
   std::vector<SequencePair> pairs;
@@ -137,6 +143,8 @@ PropertyCheck check_slow_producer(Executor& executor, const Case& c, const Kerne
 PropertyCheck check_page_permutation(Executor& executor, const Case& c, const Kernel& kernel,
                                      const Inputs& in, const StageOutputs& baseline) {
   const Baseline base{executor, c, kernel, in, baseline};
+  if (const auto why = nothing_cached_in(base); !why.empty())
+    return skipped("page_permutation", why);
   const RowSample rows = rows_to_compare(base);
   Case changed = with_batch(c, c.batch);
   changed.cache.allocation =
@@ -152,6 +160,8 @@ PropertyCheck check_page_permutation(Executor& executor, const Case& c, const Ke
 PropertyCheck check_chunked_equals_whole(Executor& executor, const Case& c, const Kernel& kernel,
                                          const Inputs& in, const StageOutputs& baseline) {
   const Baseline base{executor, c, kernel, in, baseline};
+  if (const auto why = nothing_cached_in(base); !why.empty())
+    return skipped("chunked_equals_whole", why);
   const int32_t* cu = in.cu_seqlens_q.as<int32_t>();
   for (int chunk = 0; chunk < 3; ++chunk) {
     Batch batch;

@@ -58,15 +58,21 @@ std::string render_console_row(const CaseResult& r, const ConsoleStyle& style) {
 }
 
 std::string render_console_failure(const CaseResult& r, const ConsoleStyle& style) {
-  if (r.status == CaseStatus::kUnsupported) return "  unsupported: " + r.reason + "\n";
-  if (!is_failure(r)) return "";
+  if (!is_failure(r)) {
+    std::string notes;
+    if (!r.reason.empty()) notes = "  " + std::string(name_of(r.status)) + ": " + r.reason + "\n";
+    for (const PropertyCheck& p : r.properties)
+      if (p.skipped) notes += "  property " + p.name + " skipped: " + p.detail + "\n";
+    return notes;
+  }
   std::string out =
       coloured("  " + std::string(name_of(r.status)) + ": ", kRed, style) + r.reason + "\n";
   if (const StageCheck* check = first_failed_check(r))
     out += "    first diverging stage: " + std::string(name_of(check->stage)) + " (" + check->rule +
            ")\n    " + where_text(*check) + "\n";
   for (const PropertyCheck& p : r.properties)
-    if (!p.passed && !p.skipped) out += "    property " + p.name + ": " + p.detail + "\n";
+    if (!p.passed)
+      out += "    property " + p.name + (p.skipped ? " skipped: " : ": ") + p.detail + "\n";
   return out + "    rerun: " + r.rerun + "\n";
 }
 

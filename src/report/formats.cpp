@@ -18,6 +18,8 @@ const char* name_of(CaseStatus status) {
       return "passed";
     case CaseStatus::kWrong:
       return "wrong";
+    case CaseStatus::kUnchecked:
+      return "unchecked";
     case CaseStatus::kUnsupported:
       return "unsupported";
     case CaseStatus::kRejected:
@@ -28,6 +30,12 @@ const char* name_of(CaseStatus status) {
       return "error";
   }
   return "error";
+}
+
+int64_t values_compared(const CaseResult& result) {
+  int64_t count = 0;
+  for (const StageCheck& check : result.checks) count += check.checked;
+  return count;
 }
 
 const StageCheck* first_failed_check(const CaseResult& result) {

@@ -32,9 +32,9 @@ struct IsVector<std::vector<T>> : std::true_type {};
 // The enums of a report, by the names they have in it.
 constexpr Stage kStages[] = {Stage::kRope,   Stage::kCache, Stage::kOffset, Stage::kQkCodes,
                              Stage::kVCodes, Stage::kO,     Stage::kLse};
-constexpr CaseStatus kStatuses[] = {CaseStatus::kPassed,      CaseStatus::kWrong,
-                                    CaseStatus::kUnsupported, CaseStatus::kRejected,
-                                    CaseStatus::kSkipped,     CaseStatus::kError};
+constexpr CaseStatus kStatuses[] = {
+    CaseStatus::kPassed,   CaseStatus::kWrong,   CaseStatus::kUnchecked, CaseStatus::kUnsupported,
+    CaseStatus::kRejected, CaseStatus::kSkipped, CaseStatus::kError};
 constexpr const auto& values_of(Stage) {
   return kStages;
 }
@@ -211,11 +211,19 @@ std::string render_json(const Report& report) {
 Report read_json_report(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UsageError(path + ": cannot be read; name a results file that exists");
+  const auto refuse_depth = [&](int depth, Json::parse_event_t, Json&) {
+    constexpr int kDeepest = 64;  // dump() recurses
+    if (depth > kDeepest) throw UsageError(path + ": not a results file: nested too deep");
+    return true;
+  };
   Json json;
   try {
-    json = Json::parse(file);
-  } catch (const Json::exception& e) {
-    throw UsageError(path + ": not a results file: " + e.what());
+    json = Json::parse(file, refuse_depth);
+  } catch (const Json::parse_error& e) {
+    throw UsageError(path + ": not a results file: no JSON as of its byte " +
+                     std::to_string(e.byte));
+  } catch (const Json::out_of_range&) {
+    throw UsageError(path + ": not a results file: a number is out of range");
   }
   if (!json.is_object() || json.value("schema", Json()) != kSchema)
     throw UsageError(path + ": /schema: not a results file of schema " + kSchema);

@@ -15,6 +15,7 @@ namespace sagebench {
 enum class CaseStatus {
   kPassed,       // measured and right
   kWrong,        // a stage check, a limit, a property or a hygiene rule failed
+  kUnchecked,    // ran, but no value was compared
   kUnsupported,  // the kernel says no, with the reason
   kRejected,     // the operator refused its arguments, with the status' reason
   kSkipped,      // not run: too little memory, or the device cannot run the kernel
@@ -29,7 +30,8 @@ struct CaseResult {
       shape;  // one phrase for tables: "4 seqs, 5258 q, 5258 kv, 32/8 heads, d128, causal"
   std::string settings;  // what ran: "int8 per_thread, smooth_k mean, ..., fp8_e4m3, exp2"
   CaseStatus status = CaseStatus::kError;
-  std::string reason;    // one line: why not passed; also why an expected refusal passed
+  std::string reason;    // one line: why not passed; also why an expected refusal passed, and what
+                         // a passed case could not show
   std::string expected;  // "ok", "unsupported", ...
   std::string expected_why;
   bool as_expected = false;  // status agrees with the case's expectation
@@ -79,6 +81,9 @@ std::string render_console_summary(const Report& report, const ConsoleStyle& sty
 // Said wherever latencies of the CPU path are shown.
 inline constexpr char kCpuNote[] =
     "CPU: emulated op as the subject; latencies are not kernel performance";
+
+// Elements that the stage checks looked at.
+int64_t values_compared(const CaseResult& result);
 
 // The stage to blame: the first failed check in pipeline order; nullptr when none failed.
 const StageCheck* first_failed_check(const CaseResult& result);

@@ -33,6 +33,11 @@ void check_rope(const Value& scenario, const Case& c) {
       scenario.fail_at("/rope/rotary_dim", std::to_string(rope.rotary_dim) +
                                                " is more than head_dim, " +
                                                std::to_string(c.model.head_dim));
+    if (rope.rotary_dim % 2 != 0 && rope.rotary_dim == c.model.head_dim)
+      scenario.fail_at("/model/head_dim", std::to_string(c.model.head_dim) +
+                                              " is odd and rotated whole; expected an even one, an "
+                                              "even rope.rotary_dim, or rope.style none: channels "
+                                              "turn in pairs");
     if (rope.rotary_dim % 2 != 0)
       scenario.fail_at("/rope/rotary_dim",
                        std::to_string(rope.rotary_dim) +

@@ -8,20 +8,41 @@
 namespace sagebench {
 namespace {
 
+enum class Reference { kExact, kEmulated };
 struct ToleranceRow {
   const char* key;
   std::optional<double> Tolerance::*member;
+  Reference against = Reference::kExact;
 };
-constexpr ToleranceRow kTolerances[] = {{"rel_l1", &Tolerance::rel_l1},
-                                        {"cosine", &Tolerance::cosine},
-                                        {"worst_row", &Tolerance::worst_row},
-                                        {"norm_ratio", &Tolerance::norm_ratio},
-                                        {"rel_l1_emulated", &Tolerance::rel_l1_emulated}};
+constexpr ToleranceRow kTolerances[] = {
+    {"rel_l1", &Tolerance::rel_l1},
+    {"cosine", &Tolerance::cosine},
+    {"worst_row", &Tolerance::worst_row},
+    {"norm_ratio", &Tolerance::norm_ratio},
+    {"rel_l1_emulated", &Tolerance::rel_l1_emulated, Reference::kEmulated}};
 
 constexpr double kMost = 1e9;
 
 bool among(const std::vector<std::string>& names, const std::string& key) {
   return std::find(names.begin(), names.end(), key) != names.end();
+}
+
+bool measures(const Case& c, Reference against) {
+  return c.op != OpKind::kKvCacheWrite &&
+         (against == Reference::kExact ? c.validate.exact : c.validate.emulated);
+}
+
+// A bound on what the case does not measure would never be looked at. In the defaults it may be
+// meant for other ops: false, then.
+bool applies(const Value& bound, const Case& c, const std::string& metric, Reference against,
+             const std::vector<std::string>& allowed) {
+  if (measures(c, against)) return true;
+  if (bound.from_defaults() && c.op == OpKind::kKvCacheWrite) return false;
+  const std::string why =
+      c.op == OpKind::kKvCacheWrite
+          ? "op kv_cache_write has no metric '" + metric + "': it is checked without tolerance"
+          : "'" + metric + "' is against the reference that validate.reference leaves out";
+  bound.fail(why + "; allowed metrics: " + (allowed.empty() ? "none" : joined(allowed)));
 }
 
 // Keys of one expectation that is not just a status.
@@ -59,7 +80,7 @@ std::vector<std::string> expectation_words() {
   return words;
 }
 
-Expectation read_one_expectation(const Value& v) {
+Expectation read_one_expectation(const Value& v, const Case& c) {
   Expectation e;
   if (!v.json().is_object()) {
     if (!v.json().is_string())
@@ -78,6 +99,9 @@ Expectation read_one_expectation(const Value& v) {
   for (const std::string& metric : range_metrics()) {
     const std::optional<Value> range = v.find(metric);
     if (!range) continue;
+    const std::vector<std::string> allowed =
+        measures(c, Reference::kExact) ? range_metrics() : std::vector<std::string>{};
+    if (!applies(*range, c, metric, Reference::kExact, allowed)) return {};
     const std::vector<Value> ends = range->elements();
     if (ends.size() != 2) range->refuse("[low, high]");
     const double low = ends[0].number(-kMost, kMost), high = ends[1].number(-kMost, kMost);
@@ -149,8 +173,13 @@ void read_properties(const Value& v, Case& c) {
 void read_tolerance(const Value& v, Case& c) {
   v.allow_only(tolerance_keys());
   Tolerance& t = c.validate.tolerance;
+  std::vector<std::string> allowed;
   for (const ToleranceRow& row : kTolerances)
-    if (const auto bound = v.find(row.key)) t.*row.member = bound->number(0, kMost);
+    if (measures(c, row.against)) allowed.emplace_back(row.key);
+  for (const ToleranceRow& row : kTolerances)
+    if (const auto bound = v.find(row.key);
+        bound && applies(*bound, c, row.key, row.against, allowed))
+      t.*row.member = bound->number(0, kMost);
   t.why = required_why(v);
 }
 
@@ -165,11 +194,11 @@ Json write_tolerance(const Case& c) {
 
 void read_expectation(const Value& v, Case& c) {
   if (!is_per_kernel(v, c.op)) {
-    c.expect = read_one_expectation(v);
+    c.expect = read_one_expectation(v, c);
     return;
   }
   for (const auto& [kernel, value] : v.members())
-    (kernel == "*" ? c.expect : c.expect_kernel[kernel]) = read_one_expectation(value);
+    (kernel == "*" ? c.expect : c.expect_kernel[kernel]) = read_one_expectation(value, c);
 }
 
 Json write_expectation(const Case& c) {

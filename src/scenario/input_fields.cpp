@@ -157,7 +157,7 @@ Field file() {
           [](const Value& v, Case& c) {
             c.input.file_name = v.text();
             const auto path = find_beside(c.config_path, c.input.file_name);
-            if (!path) v.fail(not_found(c.input.file_name));
+            if (!path) v.fail(not_found(c.config_path, c.input.file_name));
             c.input.file = *path;
           },
           [](const Case& c) { return c.input.file.empty() ? Json() : Json(c.input.file_name); },
@@ -191,6 +191,8 @@ std::vector<int64_t> file_lengths(const SafetensorsFile& file, const std::string
   const auto at = [&](int64_t i) {
     return e.dtype == DType::kInt32 ? cu.as<int32_t>()[i] : cu.as<int64_t>()[i];
   };
+  if (e.shape[0] < 2)
+    throw UsageError(path + ": 'cu_seqlens' has one entry, so no sequence; expected at least two");
   std::vector<int64_t> lengths;
   bool rises = at(0) == 0;
   for (int64_t i = 1; i < e.shape[0]; ++i) {

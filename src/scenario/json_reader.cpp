@@ -14,42 +14,49 @@
 namespace sagebench {
 namespace {
 
-// The open objects and arrays while parsing: finds repeated keys, which the parser would merge.
-class RepeatedKeys {
+constexpr size_t kDeepest = 64;  // what reads the values recurses
+
+// The open objects and arrays while parsing: finds repeated keys, which the parser would merge, and
+// too many levels.
+class OpenParts {
  public:
-  explicit RepeatedKeys(const std::string& file) : file_(file) {}
+  explicit OpenParts(const std::string& file) : file_(file) {}
 
   void event(Json::parse_event_t event, const Json& parsed) {
     using Event = Json::parse_event_t;
     if (event == Event::key) {
       Frame& frame = frames_.back();
-      frame.at = parsed.get<std::string>();
-      if (!frame.keys.insert(frame.at).second)
-        throw UsageError(file_ + ": " + pointer() + ": the key '" + frame.at + "' occurs twice");
+      frame.key = parsed.get<std::string>();
+      if (!frame.keys.insert(frame.key).second)
+        throw UsageError(file_ + ": " + pointer() + ": the key '" + frame.key + "' occurs twice");
       return;
     }
-    if (event == Event::object_end || event == Event::array_end) {
-      frames_.pop_back();
+    if (event == Event::object_start || event == Event::array_start) {
+      if (frames_.size() == kDeepest)
+        throw UsageError(file_ + ": " + pointer() + ": nested deeper than " +
+                         std::to_string(kDeepest) + " levels");
+      frames_.push_back({{}, "", 0, event == Event::array_start});
       return;
     }
-    if (!frames_.empty() && frames_.back().is_array)
-      frames_.back().at = std::to_string(frames_.back().next++);
-    if (event == Event::object_start) frames_.push_back({});
-    if (event == Event::array_start) frames_.push_back({{}, "", 0, true});
+    if (event != Event::value) frames_.pop_back();
+    if (!frames_.empty() && frames_.back().is_array) ++frames_.back().next;
+  }
+
+  // Of the value being read, or read next.
+  std::string pointer() const {
+    std::string p;
+    for (const Frame& frame : frames_)
+      p += "/" + (frame.is_array ? std::to_string(frame.next) : escape_pointer(frame.key));
+    return p;
   }
 
  private:
   struct Frame {
     std::set<std::string> keys;
-    std::string at;  // the member being read
-    int64_t next = 0;
+    std::string key;   // of the member being read
+    int64_t next = 0;  // the element being read
     bool is_array = false;
   };
-  std::string pointer() const {
-    std::string p;
-    for (const Frame& frame : frames_) p += "/" + escape_pointer(frame.at);
-    return p;
-  }
 
   const std::string& file_;
   std::vector<Frame> frames_;
@@ -81,10 +88,10 @@ std::string shown(const Json& value) {
   return text;
 }
 
-// "did you mean 'x'? allowed: ..."
+// "; did you mean 'x'? allowed: ...", or without the guess.
 std::string suggestion(const std::string& typed, const std::vector<std::string>& names) {
-  const std::vector<std::string> best = nearest(typed, names, 1);
-  return (best.empty() ? "" : "did you mean '" + best[0] + "'? ") + "allowed: " + joined(names);
+  const std::string guess = did_you_mean(typed, names);
+  return (guess.empty() ? ";" : guess) + " allowed: " + joined(names);
 }
 
 }  // namespace
@@ -92,12 +99,9 @@ std::string suggestion(const std::string& typed, const std::vector<std::string>&
 Json parse_json_file(const std::string& path, std::string* text_out) {
   const std::string text = read_file(path);
   if (text_out) *text_out = text;
-  RepeatedKeys repeated(path);
-  constexpr int kDeepest = 64;  // what reads the values recurses
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepest)
-      throw UsageError(path + ": nested deeper than " + std::to_string(kDeepest) + " levels");
-    repeated.event(event, parsed);
+  OpenParts open(path);
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    open.event(event, parsed);
     return true;
   };
   try {
@@ -108,8 +112,9 @@ Json parse_json_file(const std::string& path, std::string* text_out) {
     const size_t colon = what.find(": ");
     throw UsageError(path + ": " + place_in(text, e.byte) + ": not valid JSON: " +
                      (colon == std::string::npos ? what : what.substr(colon + 2)));
-  } catch (const Json::exception& e) {
-    throw UsageError(path + ": not valid JSON: " + e.what());
+  } catch (const Json::out_of_range&) {
+    throw UsageError(path + ": " + open.pointer() +
+                     ": a number that is out of range; expected one that a double can hold");
   }
 }
 
@@ -183,7 +188,7 @@ size_t Value::one_of(const std::vector<std::string>& names) const {
   if (!json_->is_string()) refuse("one of: " + joined(names));
   const auto it = std::find(names.begin(), names.end(), json_->get<std::string>());
   if (it == names.end())
-    fail("unknown value " + shown(*json_) + "; " + suggestion(json_->get<std::string>(), names));
+    fail("unknown value " + shown(*json_) + suggestion(json_->get<std::string>(), names));
   return static_cast<size_t>(it - names.begin());
 }
 
@@ -216,9 +221,9 @@ void Value::allow_only(const std::vector<std::string>& keys,
   for (const auto& [key, value] : members()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     const std::string place = elsewhere ? elsewhere(key) : "";
-    value.fail("unknown key '" + key + "'; " +
+    value.fail("unknown key '" + key + "'" +
                (place.empty() ? suggestion(key, keys)
-                              : "did you mean '" + place + "'? allowed: " + joined(keys)));
+                              : "; did you mean '" + place + "'? allowed: " + joined(keys)));
   }
 }
 

@@ -85,7 +85,7 @@ Lengths bimodal(const Value& form, const Draw& d) {
 Lengths trace(const Value& form, const Draw& d) {
   const std::string name = form.text();
   const auto path = find_beside(d.c.config_path, name);
-  if (!path) form.fail(not_found(name));
+  if (!path) form.fail(not_found(d.c.config_path, name));
   const Value column = required(d.object, "column");
   const std::string column_name = column.text();
   Lengths all;
@@ -169,6 +169,7 @@ Lengths read_lengths(const Value& v, const Case& c, Stream use, std::optional<in
     v.refuse("a list of lengths, or an object with one of: " + joined(length_forms()));
   Lengths lengths;
   for (const Value& length : v.elements()) lengths.push_back(length.integer(0, kMaxTokens));
+  if (lengths.empty()) v.refuse("at least one length; 0 is one");
   if (static_cast<int64_t>(lengths.size()) > kMaxRequests)
     v.fail(std::to_string(lengths.size()) + " sequences; at most " + std::to_string(kMaxRequests));
   return lengths;

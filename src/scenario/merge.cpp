@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "core/error.h"
 
@@ -125,19 +124,28 @@ Document merged(Document base, const Document& over) {
   return base;
 }
 
+std::vector<std::string> canonical_keys(const std::string& dotted) {
+  std::vector<std::string> keys;
+  for (size_t start = 0; start <= dotted.size();) {
+    const size_t dot = std::min(dotted.find('.', start), dotted.size());
+    keys.push_back(canonical_key(dotted.substr(start, dot - start)));
+    start = dot + 1;
+  }
+  return keys;
+}
+
 void set_field(Document& document, const std::string& dotted, const Json& value,
                const std::string& pointer) {
   Json* at = &document.json;
-  std::string path, part;
-  std::istringstream parts(dotted);
-  while (std::getline(parts, part, '.')) {
+  std::string path;
+  for (const std::string& key : canonical_keys(dotted)) {
     if (!at->is_object()) {
       if (!at->is_null())
         throw UsageError(document.source.file + ": " + pointer + ": '" + dotted +
                          "' goes below a value that is not an object");
       *at = Json::object();
+      document.source.written[path] = pointer;
     }
-    const std::string key = canonical_key(part);
     path += "/" + escape_pointer(key);
     at = &(*at)[key];
   }

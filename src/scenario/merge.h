@@ -28,6 +28,9 @@ Document canonical_document(const Json& json, const std::string& file, const std
 // one of several forms (lengths, distributions, expectations, tolerances).
 Document merged(Document base, const Document& over);
 
+// "model.headdim" -> model, head_dim.
+std::vector<std::string> canonical_keys(const std::string& dotted);
+
 // Sets a dotted field ("model.head_dim") to a value written at `pointer`.
 void set_field(Document& document, const std::string& dotted, const Json& value,
                const std::string& pointer);

@@ -1,5 +1,6 @@
 #include "scenario/scenario.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -35,10 +36,42 @@ Case make_case(const SweepCase& sweep, const std::string& config_path, const std
   return c;
 }
 
-void apply(const ScenarioOverrides& overrides, Document& d) {
-  if (overrides.seed) set_field(d, "seed", *overrides.seed, "--seed");
-  if (overrides.rows) set_field(d, "validate.rows", name_of(*overrides.rows), "--validate");
+// The command line's word over the file's. A field that is swept has its values in the ids, which
+// would then tell what did not run.
+void apply(const ScenarioOverrides& overrides, const Json& sweep, const Value& scenario,
+           Document& d) {
+  const auto set = [&](const char* field, const Json& value, const char* option) {
+    for (const char* kind : {"zip", "cartesian"})
+      if (const auto block = sweep.find(kind); block != sweep.end() && block->is_object())
+        for (const auto& [swept, values] : block->items())
+          if ((std::string(field) + ".").starts_with(swept + "."))
+            scenario.fail_at("/sweep/" + std::string(kind) + "/" + escape_pointer(swept),
+                             std::string("sweeps what ") + option + " sets; leave one of them out");
+    set_field(d, field, value, option);
+  };
+  if (overrides.seed) set("seed", *overrides.seed, "--seed");
+  if (overrides.rows) set("validate.rows", name_of(*overrides.rows), "--validate");
 }
+
+// Cases of one sweep must differ in more than their names: values are compared as they are
+// understood, so that "bf16" and "bfloat16" are one.
+class Repeats {
+ public:
+  void check(const SweepCase& one, const Case& c) {
+    Json content = Json::parse(c.canonical_json);
+    content.erase("name");
+    content["batch"].erase("source");
+    const auto [earlier, fresh] = seen_.emplace(content.dump(), one.pointers);
+    if (fresh) return;
+    const auto [now, before] =
+        std::mismatch(one.pointers.begin(), one.pointers.end(), earlier->second.begin());
+    throw UsageError(one.document.source.file + ": " + *now + ": makes the same case as " +
+                     *before + "; sweeps need different values");
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> seen_;  // pointers of the values, by content
+};
 
 void add_scenario(const Value& scenario, const Document& defaults,
                   const ScenarioOverrides& overrides, Suite& suite) {
@@ -53,9 +86,11 @@ void add_scenario(const Value& scenario, const Document& defaults,
   const std::string pointer = scenario.pointer();
   const Document base = merged(defaults, canonical_document(own, suite.path, pointer));
   const std::string fallback_name = "scenario" + pointer.substr(pointer.rfind('/') + 1);
+  Repeats repeats;
   for (SweepCase& one : expand_sweep(base, sweep, suite.path, pointer + "/sweep")) {
-    apply(overrides, one.document);
+    apply(overrides, sweep, scenario, one.document);
     suite.cases.push_back(make_case(one, suite.path, pointer, fallback_name));
+    repeats.check(one, suite.cases.back());
   }
 }
 

@@ -1,6 +1,7 @@
 #include "scenario/sweep.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 
@@ -10,14 +11,12 @@ namespace {
 constexpr size_t kMaxCases = 10000;  // of one scenario
 
 struct Parameter {
-  std::string field;  // dotted
-  std::string label;  // its last component, or all of it where that is not unique
+  Value list;                     // as written
+  std::string field;              // dotted
+  std::vector<std::string> keys;  // the same, canonical
   std::vector<Value> values;
+  std::vector<std::string> labels;  // "head_dim=64", one of each value
 };
-
-std::string last_component(const std::string& dotted) {
-  return canonical_key(dotted.substr(dotted.rfind('.') + 1));
-}
 
 // A value as part of an id: no spaces, quotes or brackets for a shell to trip over.
 std::string label_of(const Json& value) {
@@ -37,52 +36,70 @@ std::string label_of(const Json& value) {
   return text;
 }
 
-std::string label_of(const Parameter& p, size_t index) {
-  constexpr size_t kLongest = 48;
-  const std::string text = label_of(p.values[index].json());
-  return p.label + "=" +
-         (text.empty() || text.size() > kLongest ? "v" + std::to_string(index + 1) : text);
-}
-
 std::vector<Parameter> read_parameters(const Value& sweep, const char* kind) {
   std::vector<Parameter> parameters;
   const auto block = sweep.find(kind);
   if (!block) return parameters;
   for (const auto& [field, list] : block->members()) {
     if (field == "name" || field.starts_with("sweep")) list.fail("'" + field + "' cannot be swept");
+    const std::vector<std::string> keys = canonical_keys(field);
+    if (std::find(keys.begin(), keys.end(), "") != keys.end())
+      list.fail("'" + field + "' is not a field: a name is empty; expected block.field");
     const std::vector<Value> values = list.elements();
     if (values.empty()) list.refuse("at least one value");
-    parameters.push_back({field, last_component(field), values});
+    parameters.push_back({list, field, keys, values, {}});
   }
   return parameters;
 }
 
-void set_labels(std::vector<Parameter>& zip, std::vector<Parameter>& cartesian) {
-  std::vector<Parameter*> all;
-  for (Parameter& p : zip) all.push_back(&p);
-  for (Parameter& p : cartesian) all.push_back(&p);
-  for (Parameter* p : all)
+// A field and itself under an alias, or a field and the block around it: the later one would
+// replace what the id says of the earlier.
+void check_apart(const std::vector<Parameter*>& all) {
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Parameter &first = *all[j], &second = *all[i];
+      const size_t shared = std::min(first.keys.size(), second.keys.size());
+      if (std::equal(first.keys.begin(), first.keys.begin() + static_cast<int64_t>(shared),
+                     second.keys.begin()))
+        second.list.fail("'" + second.field + "' and '" + first.field + "', swept at " +
+                         first.list.pointer() + ", set the same values; sweep one of them");
+    }
+}
+
+// Labels name the last key of a field, or all of it where that is not unique, and the value, or its
+// number where its text is long or not unique.
+void set_labels(const std::vector<Parameter*>& all) {
+  constexpr size_t kLongest = 48;
+  for (Parameter* p : all) {
+    std::string name = p->keys.back();
     for (const Parameter* other : all)
-      if (p != other && last_component(p->field) == last_component(other->field))
-        p->label = p->field;
+      if (p != other && p->keys.back() == other->keys.back()) name = p->field;
+    std::map<std::string, int> count;
+    for (const Value& value : p->values) ++count[label_of(value.json())];
+    for (size_t i = 0; i < p->values.size(); ++i) {
+      const std::string text = label_of(p->values[i].json());
+      const bool good = !text.empty() && text.size() <= kLongest && count[text] == 1;
+      p->labels.push_back(name + "=" + (good ? text : "v" + std::to_string(i + 1)));
+    }
+  }
 }
 
 }  // namespace
 
 std::vector<SweepCase> expand_sweep(const Document& base, const Json& json, const std::string& file,
                                     const std::string& pointer) {
-  if (json.is_null()) return {{"", base}};
+  if (json.is_null()) return {{"", base, {}}};
   Source source{file, {{"", pointer}}};
   const Value sweep(json, source);
   sweep.allow_only({"cartesian", "zip"});
   std::vector<Parameter> zip = read_parameters(sweep, "zip");
   std::vector<Parameter> cartesian = read_parameters(sweep, "cartesian");
   if (zip.empty() && cartesian.empty()) sweep.refuse("at least one field under cartesian or zip");
-  for (const Parameter& z : zip)
-    for (const Parameter& c : cartesian)
-      if (z.field == c.field)
-        sweep.find("zip")->fail("field '" + z.field + "' is swept under cartesian as well");
-  set_labels(zip, cartesian);
+  std::vector<Parameter*> all;
+  for (Parameter& p : zip) all.push_back(&p);
+  for (Parameter& p : cartesian) all.push_back(&p);
+  check_apart(all);
+  set_labels(all);
   const size_t rows = zip.empty() ? 1 : zip[0].values.size();
   for (const Parameter& p : zip)
     if (p.values.size() != rows)
@@ -96,10 +113,11 @@ std::vector<SweepCase> expand_sweep(const Document& base, const Json& json, cons
   }
   std::vector<SweepCase> cases;
   for (size_t i = 0; i < count; ++i) {
-    SweepCase one{"", base};
+    SweepCase one{"", base, {}};
     const auto set = [&](const Parameter& p, size_t index) {
-      one.suffix += (one.suffix.empty() ? "" : ",") + label_of(p, index);
-      set_field(one.document, p.field, p.values[index].json(), p.values[index].pointer());
+      one.suffix += (one.suffix.empty() ? "" : ",") + p.labels[index];
+      one.pointers.push_back(p.values[index].pointer());
+      set_field(one.document, p.field, p.values[index].json(), one.pointers.back());
     };
     size_t rest = i, stride = count / rows;
     for (const Parameter& p : zip) set(p, i / stride);

@@ -37,8 +37,9 @@ std::vector<int64_t> read_trace_column(const std::string& path, const std::strin
   if (it == columns.end()) {
     std::string names;
     for (const std::string& name : columns) names += (names.empty() ? "" : ", ") + name;
-    throw UsageError(path + ": line 1: no column '" + column + "'; did you mean '" +
-                     nearest(column, columns, 1)[0] + "'? the columns are: " + names);
+    const std::string guess = did_you_mean(column, columns);
+    throw UsageError(path + ": line 1: no column '" + column + "'" + (guess.empty() ? ";" : guess) +
+                     " the columns are: " + names);
   }
   const auto index = static_cast<size_t>(it - columns.begin());
   std::vector<int64_t> values;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <regex>
 
 #include "support/process.h"
 
@@ -65,6 +67,29 @@ const BadInput kBadInputs[] = {
      config_of(R"("op": "attention",
                   "batch": {"trace": "trace.csv", "column": "Tokens", "requests": 2})"),
      {"/scenarios/0/batch", "trace.csv", "Tokens", "ContextTokens"}},
+    {"trace_is_a_directory",
+     config_of(R"("op": "attention",
+                  "batch": {"trace": "folder", "column": "ContextTokens", "requests": 2})"),
+     {"/scenarios/0/batch/trace", "folder' is a directory"}},
+    {"safetensors_is_a_directory",
+     config_of(R"("op": "attention", "input": {"file": "folder"})"),
+     {"/scenarios/0/input/file", "folder' is a directory"}},
+    {"safetensors_header_of_other_json",
+     config_of(R"("op": "attention", "input": {"file": "five.safetensors"})"),
+     {"/scenarios/0/input/file", "five.safetensors", "tensor 'q': is not an object"}},
+    {"a_key_with_a_line_break",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4]}, "mo\ndel": {})"),
+     {"/scenarios/0/mo\\x0adel"}},
+    {"swept_twice",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4]},
+                  "sweep": {"cartesian": {"mask": [{"causal": true}], "mask.causal": [false]}})"),
+     {"/scenarios/0/sweep/cartesian/mask.causal", "/scenarios/0/sweep/cartesian/mask,"}},
+    {"no_lengths",
+     config_of(R"("op": "attention", "batch": {"qo_len": []})"),
+     {"/scenarios/0/batch/qo_len", "at least one"}},
+    {"tolerance_without_metric",
+     cache_config(R"("validate": {"tolerance": {"rel_l1": 0.1, "why": "w"}})"),
+     {"/scenarios/0/validate/tolerance/rel_l1", "allowed metrics"}},
     {"safetensors_of_the_wrong_size",
      config_of(R"("op": "attention", "batch": {"qo_len": [1]},
                   "model": {"num_qo_heads": 1, "num_kv_heads": 1, "head_dim": 64},
@@ -74,9 +99,8 @@ const BadInput kBadInputs[] = {
 
 class BadInputs : public testing::TestWithParam<BadInput> {};
 
-// A header that promises a tensor of 128 bytes, and 4 bytes behind it.
-std::string short_safetensors() {
-  const std::string header = R"({"q":{"dtype":"BF16","shape":[1,1,64],"data_offsets":[0,128]}})";
+// A header of less than 128 bytes, and 4 bytes behind it.
+std::string safetensors(const std::string& header) {
   std::string length(8, '\0');
   length[0] = static_cast<char>(header.size());
   return length + header + "1234";
@@ -86,7 +110,10 @@ TEST_P(BadInputs, OneLineExitTwoAndTheGoodFileStays) {
   const ScratchFolder folder;
   write_file(folder / "bad.json", GetParam().config);
   write_file(folder / "trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,12,3\n");
-  write_file(folder / "short.safetensors", short_safetensors());
+  write_file(folder / "short.safetensors",
+             safetensors(R"({"q":{"dtype":"BF16","shape":[1,1,64],"data_offsets":[0,128]}})"));
+  write_file(folder / "five.safetensors", safetensors(R"({"q": 5})"));
+  std::filesystem::create_directory(folder / "folder");
   write_file(folder / "good.json", "good");
   const ProcessResult run = run_tool(
       {"--config", folder / "bad.json", "--device", "cpu", "--json", folder / "good.json"});
@@ -96,7 +123,7 @@ TEST_P(BadInputs, OneLineExitTwoAndTheGoodFileStays) {
   for (const char* part : GetParam().says)
     EXPECT_NE(run.err.find(part), std::string::npos) << "no '" << part << "' in: " << run.err;
   EXPECT_EQ(read_file(folder / "good.json"), "good");
-  EXPECT_EQ(folder.names().size(), 4u);
+  EXPECT_EQ(folder.names().size(), 6u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadInputs, testing::ValuesIn(kBadInputs),
@@ -164,7 +191,25 @@ TEST(BadPlaces, TooLittleMemoryIsExitFourWithTheNumbers) {
   const ProcessResult run = run_tool({"--config", folder / "big.json"});
   EXPECT_EQ(run.code, 4) << run.out << run.err;
   EXPECT_NE(run.out.find("memory"), std::string::npos) << run.out;
-  EXPECT_TRUE(!has_gpu() || run.out.find("GB") != std::string::npos) << run.out;
+  EXPECT_TRUE(!has_gpu() || run.out.find("GiB") != std::string::npos) << run.out;
+}
+
+// 2 GiB of q, and half of it of address space: said with both numbers, nothing allocated.
+TEST(BadPlaces, TooLittleHostMemoryIsExitFourWithBothNumbers) {
+  const ScratchFolder folder;
+  write_file(folder / "big.json",
+             config_of(R"("op": "attention", "batch": {"constant": 65536, "requests": 2},
+                          "model": {"num_qo_heads": 64, "num_kv_heads": 1},
+                          "validate": {"rows": "sampled"})"));
+  const auto start = std::chrono::steady_clock::now();
+  const ProcessResult run =
+      run_process({"sh", "-c",
+                   "ulimit -v 1048576; exec " SAGEBENCH_EXECUTABLE " --device cpu --config " +
+                       shell_quoted(folder / "big.json")});
+  EXPECT_EQ(run.code, 4) << run.out << run.err;
+  const std::regex said("needs about [0-9.]+ GiB of host memory .*, [0-9.]+ MiB are available");
+  EXPECT_TRUE(std::regex_search(run.out, said)) << run.out;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

@@ -73,7 +73,10 @@ TEST(CommandLine, BadUsageIsOneLineWithAHint) {
   };
   const Row rows[] = {
       {{}, "nothing to do"},
-      {{"--confg", "c"}, "nearest: --config"},
+      {{"--confg", "c"}, "did you mean '--config'?"},
+      {{"--zz"}, "unknown argument '--zz'; see sagebench --help"},
+      {{"---"}, "unknown argument '---'; see sagebench --help"},
+      {{"--config", "c", "doctr"}, "did you mean 'doctor'?"},
       {{"--config"}, "--config"},
       {{"--config", ""}, "empty"},
       {{"--config", "c", "stray"}, "unknown argument 'stray'"},
@@ -115,7 +118,11 @@ TEST(Nearest, FewestEditsThenContains) {
   EXPECT_EQ(nearest("head_dmi", names, 1).at(0), "head_dim");
   EXPECT_EQ(nearest("pagesize", names, 2).at(0), "page_size");
   EXPECT_EQ(nearest("layout", names, 1).at(0), "kv_layout");
-  EXPECT_EQ(nearest("x", names, 9).size(), 4u);
+  EXPECT_EQ(nearest("page_sizes", names, 9), std::vector<std::string>{"page_size"});
+  for (const char* unlike : {"x", "", "d", "zz", "rope"})
+    EXPECT_TRUE(nearest(unlike, names, 9).empty()) << unlike;
+  EXPECT_EQ(did_you_mean("zz", names), "");
+  EXPECT_EQ(did_you_mean("kv", names), "; did you mean 'num_kv_heads'?");
   EXPECT_TRUE(nearest("x", {}, 3).empty());
 }
 

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "core/dtype.h"
+#include "core/memory.h"
 #include "core/parallel.h"
 #include "core/tensor.h"
 
@@ -77,6 +79,21 @@ TEST(ParallelFor, VisitsEachIndexOnceAndRethrows) {
                             }),
                std::runtime_error);
   parallel_for(0, [](int64_t) { FAIL(); });
+}
+
+TEST(Memory, WhatIsLeftIsLessThanTheMachineHas) {
+  const std::optional<int64_t> left = available_memory();
+  ASSERT_TRUE(left);
+  EXPECT_GT(*left, int64_t{1} << 20);
+  EXPECT_LT(*left, sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+TEST(Memory, SizesAreReadable) {
+  EXPECT_EQ(size_text(0), "0 bytes");
+  EXPECT_EQ(size_text(1023), "1023 bytes");
+  EXPECT_EQ(size_text(1536), "1.50 KiB");
+  EXPECT_EQ(size_text(int64_t{5} << 30), "5.00 GiB");
+  EXPECT_EQ(size_text(int64_t{1} << 62), "4096.00 PiB");
 }
 
 }  // namespace

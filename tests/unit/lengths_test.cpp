@@ -18,7 +18,6 @@ Lengths lengths_of(const std::string& batch, const std::string& more = "") {
 
 TEST(Lengths, ExplicitAndConstant) {
   EXPECT_EQ(lengths_of(R"({"qo_len": [0, 1, 7]})"), (Lengths{0, 1, 7}));
-  EXPECT_EQ(lengths_of(R"({"qo_len": []})"), Lengths{});
   EXPECT_EQ(lengths_of(R"({"constant": 5, "requests": 3})"), (Lengths{5, 5, 5}));
   EXPECT_EQ(lengths_of(R"({"qo_len": {"constant": 5, "requests": 2}})"), (Lengths{5, 5}));
 }

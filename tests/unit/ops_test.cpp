@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/hash.h"
+#include "ops/host_bytes.h"
 #include "ops/op.h"
 
 namespace sagebench {
@@ -62,6 +63,28 @@ TEST(Ops, CacheWriteCountsTheWriteSet) {
   EXPECT_EQ(op.work(c, kernel).bytes, rows + cache + table);
   c.cache.slots = {0, -1, 2, 3, -1};
   EXPECT_EQ(op.work(c, kernel).bytes, rows + cache * 3 / 5 + table);
+}
+
+TEST(Ops, HostBytesCountTensorsOfInputsOutputsAndReferences) {
+  Case c = small_case(OpKind::kAttention);
+  const Kernel kernel = supported_kernel(op_of(c.op).kernels(c));
+  const double code = kernel.layout.pv == sage::PvType::kFp16 ? 2 : 1;
+  const double q = 5 * 4 * 64, k = 8 * 2 * 64, v = k;  // elements; heads of 64 are not padded
+  ASSERT_EQ(kernel.layout.head_dim, 64);
+  EXPECT_EQ(host_bytes(c, kernel, 0), 2 * (q + k + v) + 2 * (q + k + v * code) + 2 * q);
+  EXPECT_EQ(host_bytes(c, kernel, 10) - host_bytes(c, kernel, 0), 10 * 4 * 64 * 8);
+  c.validate.rows = Rows::kOff;
+  EXPECT_EQ(host_bytes(c, kernel, 0), 2 * (q + k + v) + (q + k + v * code) + 2 * q);
+
+  Case w = small_case(OpKind::kKvCacheWrite);
+  w.batch.kv_len = w.batch.qo_len;
+  const double rotated = 5 * (4 + 2) * 64, cache = 4 * 4 * 2 * (64 + 64);
+  EXPECT_EQ(host_bytes(w, op_of(w.op).kernels(w).at(0), 0),
+            2 * (rotated + 5 * 2 * 64) + 2 * 2 * (rotated + cache) + 8 * rotated);
+  w.cache.num_pages = INT32_MAX;
+  w.cache.page_size = 65536;
+  w.model = {1024, 1024, 1024, 1024};
+  EXPECT_GT(host_bytes(w, op_of(w.op).kernels(w).at(0), 0), int64_t{1} << 60) << "no overflow";
 }
 
 TEST(Ops, ChoicesOverlayDefaultsAndRefusalsCarryAReason) {

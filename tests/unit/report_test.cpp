@@ -105,7 +105,12 @@ TEST(Json, LseErrorIsNullWithoutAnLse) {
 }
 
 TEST_F(Files, ABadResultsFileIsNamedWithItsPlace) {
-  EXPECT_NE(error_of("{ not json").find("not a results file"), std::string::npos);
+  for (const std::string& text :
+       {std::string("{ not json"), std::string(), std::string("[1e999]"), std::string(90000, '['),
+        std::string("5"), std::string("{\"schema\": 5}"), std::string("\xff\xfe")}) {
+    EXPECT_NE(error_of(text).find("not a results file"), std::string::npos) << text.substr(0, 20);
+    EXPECT_EQ(error_of(text).find("exception"), std::string::npos) << error_of(text);
+  }
   EXPECT_NE(error_of("{}").find("/schema"), std::string::npos);
   std::string json = format("json").render(make_report());
   const size_t at = json.find("\"passed\": true");

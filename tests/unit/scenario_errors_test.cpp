@@ -57,6 +57,12 @@ TEST(ScenarioErrors, ShapesAndLengths) {
        {"/scenarios/0/batch/qo_len/1: -1", "0 to 2147483647"}},
       {R"("op": "attention", "batch": {"qo_len": [1099511627776]})",
        {"/scenarios/0/batch/qo_len/0: 1099511627776"}},
+      {R"("op": "attention", "batch": {"qo_len": []})",
+       {"/scenarios/0/batch/qo_len: [] is not allowed; expected at least one length"}},
+      {R"("op": "attention", "batch": {"qo_len": [3], "kv_len": []})",
+       {"/scenarios/0/batch/kv_len: [] is not allowed"}},
+      {R"("op": "prefill", "batch": {"seqlens_q": [], "kv_len_before": []})",
+       {"/scenarios/0/batch/seqlens_q: [] is not allowed"}},
       {R"("op": "attention", "batch": {"qo_len": [2147483647, 1]})",
        {"/scenarios/0/batch/qo_len: 2147483648 tokens", "2^31 - 1"}},
       {R"("op": "attention", "batch": {"qo_len": [1], "kv_len": [1, 2]})",
@@ -96,7 +102,12 @@ TEST(ScenarioErrors, RopeAndCache) {
       {WRITE R"("model": {"head_dim": 64}, "rope": {"rotary_dim": 96})",
        {"/scenarios/0/rope/rotary_dim: 96", "64"}},
       {WRITE R"("rope": {"rotary_dim": 33})", {"/scenarios/0/rope/rotary_dim: 33 is odd"}},
-      {WRITE R"("model": {"head_dim": 111})", {"/scenarios/0/", "111 is odd"}},
+      {WRITE R"("model": {"head_dim": 111})",
+       {"/scenarios/0/model/head_dim: 111 is odd", "rope.rotary_dim", "none"}},
+      {WRITE R"("model": {"head_dim": 111}, "rope": {"rotary_dim": 0})",
+       {"/scenarios/0/model/head_dim: 111 is odd"}},
+      {WRITE R"("model": {"head_dim": 111}, "rope": {"rotary_dim": 109})",
+       {"/scenarios/0/rope/rotary_dim: 109 is odd"}},
       {WRITE R"("rope": {"scaling": "yran"})", {"/scenarios/0/rope/scaling", "yarn"}},
       {WRITE R"("rope": {"scaling": {"type": "llama3", "low_freq_factor": 4}})",
        {"/scenarios/0/rope/scaling", "low_freq_factor < high_freq_factor"}},
@@ -131,7 +142,7 @@ TEST(ScenarioErrors, InputsAndJudgement) {
       {ATTENTION R"("input": {"distribution": "normla"})",
        {"/scenarios/0/input/distribution", "\"normla\"", "'normal'", "nan_in_padding"}},
       {ATTENTION R"("input": {"distribution": {"name": "k_channel_bias", "t": 2}})",
-       {"/scenarios/0/input/distribution/t", "'s'", "allowed: name, s"}},
+       {"/scenarios/0/input/distribution/t", "'t'; allowed: name, s"}},
       {ATTENTION R"("input": {"distribution": {"name": "k_channel_bias", "s": "big"}})",
        {"/scenarios/0/input/distribution/s: \"big\""}},
       {ATTENTION R"("input": {"distribution": {"v": "k_channel_bias"}})",
@@ -168,6 +179,55 @@ TEST(ScenarioErrors, InputsAndJudgement) {
   for (const BadScenario& one : bad) expect_error(one);
 }
 
+// A bound on a metric that the case does not measure would be read and never looked at.
+TEST(ScenarioErrors, MetricsThatTheCaseDoesNotHave) {
+  const BadScenario bad[] = {
+      {WRITE R"("validate": {"tolerance": {"rel_l1": 0.1, "why": "w"}})",
+       {"/scenarios/0/validate/tolerance/rel_l1: op kv_cache_write", "allowed metrics: none"}},
+      {WRITE R"("validate": {"tolerance": {"rel_l1_emulated": 0.1, "why": "w"}})",
+       {"/scenarios/0/validate/tolerance/rel_l1_emulated", "allowed metrics: none"}},
+      {WRITE R"("expect": {"cosine": [0, 1], "why": "w"})",
+       {"/scenarios/0/expect/cosine: op kv_cache_write", "allowed metrics: none"}},
+      {WRITE R"("expect": {"rope_kv_cache_write": {"norm_ratio": [0, 1], "why": "w"}})",
+       {"/scenarios/0/expect/rope_kv_cache_write/norm_ratio", "allowed metrics: none"}},
+      {ATTENTION R"("validate": {"tolerance": {"relative": 0.1, "why": "w"}})",
+       {"/scenarios/0/validate/tolerance/relative", "rel_l1, cosine, worst_row, norm_ratio"}},
+      {ATTENTION
+       R"("validate": {"reference": "emulated", "tolerance": {"cosine": 0.9, "why": "w"}})",
+       {"/scenarios/0/validate/tolerance/cosine", "validate.reference",
+        "allowed metrics: rel_l1_emulated"}},
+      {ATTENTION
+       R"("validate": {"reference": "exact", "tolerance": {"rel_l1_emulated": 1, "why": "w"}})",
+       {"/scenarios/0/validate/tolerance/rel_l1_emulated",
+        "allowed metrics: rel_l1, cosine, worst_row, norm_ratio"}},
+      {ATTENTION
+       R"("validate": {"reference": "emulated"}, "expect": {"rel_l1": [0, 1], "why": "w"})",
+       {"/scenarios/0/expect/rel_l1", "validate.reference", "allowed metrics: none"}},
+  };
+  for (const BadScenario& one : bad) expect_error(one);
+  const char* defaults =
+      R"({"validate": {"tolerance": {"rel_l1": 0.1, "why": "w"}},
+          "expect": {"cosine": [0, 1], "why": "w"}})";
+  const Suite suite =
+      test::load_text(suite_text(R"({"op": "kv_cache_write", "batch": {"qo_len": [2]}},
+                                    {"op": "attention", "batch": {"qo_len": [2]}})",
+                                 defaults));
+  EXPECT_FALSE(suite.cases.at(0).validate.tolerance.rel_l1);
+  EXPECT_EQ(suite.cases.at(0).expect.kind, ExpectKind::kOk);
+  EXPECT_EQ(suite.cases.at(1).validate.tolerance.rel_l1, 0.1);
+  EXPECT_EQ(suite.cases.at(1).expect.kind, ExpectKind::kRange);
+}
+
+// A guess that resembles nothing misleads.
+TEST(ScenarioErrors, OnlyNamesThatResembleAreGuessed) {
+  for (const char* key : {"zz", "q", "", "lengths"}) {
+    const std::string message = error_of_text(suite_text(
+        R"({"op": "attention", "batch": {"qo_len": [4]}, ")" + std::string(key) + R"(": 1})"));
+    EXPECT_EQ(message.find("did you mean"), std::string::npos) << message;
+    EXPECT_NE(message.find("'; allowed: name, op"), std::string::npos) << message;
+  }
+}
+
 TEST(ScenarioErrors, DefaultsAreBlamedWhereTheyAre) {
   const std::string scenario = R"({"op": "attention", "batch": {"qo_len": [4]}})";
   EXPECT_EQ(error_of_text(suite_text(scenario, R"({"model": {"headdim": -3}})"))
@@ -187,7 +247,12 @@ TEST(ScenarioErrors, TheWholeFile) {
       << error_of_text("{\n  \"schema\": \"sagebench.scenario/1\",\n  \"scen");
   EXPECT_EQ(error_of_text("").rfind("line 1, column 1: not valid JSON", 0), 0u);
   EXPECT_EQ(error_of_text("hello").rfind("line 1, column 1", 0), 0u) << error_of_text("hello");
-  EXPECT_NE(error_of_text("[1e999]").find("not valid JSON"), std::string::npos);
+  for (const auto& [text, place] :
+       {std::pair{"[1e999]", "/0"}, {"{\"a\": [1, {}, -1e400]}", "/a/2"}, {"1e999", ""}}) {
+    const std::string message = error_of_text(text);
+    EXPECT_EQ(message.rfind(std::string(place) + ": a number that is out of range", 0), 0u)
+        << message;
+  }
   EXPECT_EQ(error_of_text("[]").rfind("/: [] is not allowed", 0), 0u) << error_of_text("[]");
   EXPECT_EQ(error_of_text(R"({"scenarios": []})").rfind("/: missing key 'schema'", 0), 0u);
   EXPECT_EQ(error_of_text(R"({"schema": "sagebench.scenario/2"})").rfind("/schema", 0), 0u);
@@ -200,7 +265,12 @@ TEST(ScenarioErrors, TheWholeFile) {
   EXPECT_EQ(error_of_text(suite_text(named + "," + named))
                 .rfind("/scenarios/1: the case id 'a' occurs twice, first at /scenarios/0", 0),
             0u);
-  EXPECT_NE(error_of_text(std::string(5000, '[')).find("nested deeper"), std::string::npos);
+  std::string deepest;
+  for (int i = 0; i < 64; ++i) deepest += "/0";
+  EXPECT_EQ(error_of_text(std::string(100000, '[')), deepest + ": nested deeper than 64 levels");
+  const std::string deep = R"({"schema": 1, "scenarios": [1, {"a": )" + std::string(61, '[');
+  EXPECT_EQ(error_of_text(deep + "1").rfind("line 1", 0), 0u) << "64 levels are allowed";
+  EXPECT_EQ(error_of_text(deep + "{").rfind("/scenarios/1/a/0/0", 0), 0u);
   EXPECT_THROW(load_suite("no/such/file.json"), UsageError);
   EXPECT_THROW(load_suite("/"), UsageError);
 }

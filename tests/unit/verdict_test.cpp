@@ -117,6 +117,35 @@ TEST(Verdict, ASkippedPropertyIsNoVerdictOnAGpuAndARemarkOnTheCpu) {
   EXPECT_NE(on_cpu.reasons[0].find("graph_replay"), std::string::npos);
 }
 
+// Too few rows is no property of the machine.
+TEST(Verdict, APropertyWithNothingToJudgeIsNoVerdictAnywhere) {
+  for (const char* device : {"cpu", "cuda:0"}) {
+    CaseResult r = good;
+    r.properties[1] = {"determinism", false, true, "no row was computed"};
+    EXPECT_EQ(code_of({r}, device), ExitCode::kNoVerdict) << device;
+  }
+}
+
+TEST(Verdict, WhatComparedNoValueIsNoVerdict) {
+  CaseResult r = good;
+  for (StageCheck& check : r.checks) check.checked = 0;
+  EXPECT_EQ(code_of({r}), ExitCode::kNoVerdict);
+  r.status = CaseStatus::kUnchecked;
+  r.reason = "ran, but nothing was compared";
+  const Verdict verdict = judge(report_of({good, r}));
+  EXPECT_EQ(verdict.code, ExitCode::kNoVerdict);
+  ASSERT_EQ(verdict.reasons.size(), 1u);
+  EXPECT_EQ(verdict.reasons[0], r.id + ": " + r.reason);
+}
+
+TEST(Verdict, WhatAPassedCaseCouldNotShowIsSaid) {
+  CaseResult r = good;
+  r.reason = "writes nothing";
+  const Verdict verdict = judge(report_of({r}));
+  EXPECT_EQ(verdict.code, ExitCode::kOk);
+  EXPECT_EQ(verdict.reasons, std::vector<std::string>{r.id + ": writes nothing"});
+}
+
 TEST(Verdict, AProfiledResultIsNotJudged) {
   CaseResult r = good;
   r.checks.clear();

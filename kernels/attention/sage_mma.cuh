@@ -34,8 +34,6 @@ struct PvFp8 {
   static constexpr int kElementBytes = 1;
   static constexpr int kKeysPerStep = 32;
   static constexpr float kPOffset = kSageMmaPOffsetFp8;
-  static constexpr int kLeastCapability = kSageMmaLeastFp8;
-  static constexpr const char* kNeeds = "FP8 needs compute capability 8.9 or later";
   static constexpr uint32_t kOnes = 0x38383838;
 
   // P of keys 32 step .. 32 step + 31 from their four score blocks.
@@ -60,8 +58,6 @@ struct PvFp16 {
   static constexpr int kElementBytes = 2;
   static constexpr int kKeysPerStep = 16;
   static constexpr float kPOffset = kSageMmaPOffsetFp16;
-  static constexpr int kLeastCapability = kSageMmaLeastFp16;
-  static constexpr const char* kNeeds = "compute capability 8.0 or later is needed";
   static constexpr uint32_t kOnes = 0x3C003C00;
 
   static __device__ __forceinline__ void pack(uint32_t (&a)[4], const float (&p)[8][4], int step) {
@@ -517,24 +513,8 @@ Status launch_sage_mma_dims(const AttentionParams& params, Stream stream) {
 }
 
 template <class Pv>
-Status check_sage_mma_on_device(const AttentionParams& params) {
-  if (const Status status = check_sage_mma(Pv::kType, params); !status.ok()) return status;
-  int device = 0, major = 0, minor = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  }
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  }
-  if (error != cudaSuccess) return {StatusCode::kCudaError, cudaGetErrorString(error)};
-  if (major * 10 + minor < Pv::kLeastCapability) return unsupported(Pv::kNeeds);
-  return {};
-}
-
-template <class Pv>
 Status launch_sage_mma(const AttentionParams& params, Stream stream) {
-  if (const Status status = check_sage_mma_on_device<Pv>(params); !status.ok()) return status;
+  if (const Status status = check_sage_mma(Pv::kType, params); !status.ok()) return status;
   if (params.batch == 0 || params.total_q == 0) return {};
   const AttentionLayout& l = params.layout;
   if (l.head_dim == 64) {

@@ -452,12 +452,9 @@ bool encode(EncodeTiled function, CUtensorMap* map, const void* data, int64_t x,
 
 template <class C>
 Status launch(const AttentionParams& p, Stream stream) {
-  int device = 0, processors = 0, major = 0, minor = 0;
+  int device = 0, processors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (major != 9 || minor != 0) return {StatusCode::kUnsupported, "written for sm_90a alone"};
   const EncodeTiled function = encode_function();
   if (!function) return {StatusCode::kCudaError, "the driver has no cuTensorMapEncodeTiled"};
   Args args = {};

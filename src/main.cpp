@@ -65,7 +65,7 @@ ExitCode run_config(const Options& options) {
   if (options.command == Command::kDryRun) return print(render_dry_run(plan));
 
   const Fault* fault = planted_fault(options, plan);
-  const ResultFiles files(options);
+  ResultFiles files(options);
   Earlier earlier;
   if (options.resume) earlier = files.earlier(suite, plan);
   std::string note;

@@ -116,13 +116,17 @@ std::string ResultFiles::file_to_resume() const {
   return "";
 }
 
-void ResultFiles::save(const Report& report) const {
+void ResultFiles::save(const Report& report) {
+  const auto start = std::chrono::steady_clock::now();
+  if (start < next_save_) return;
   for (size_t i = 0; i < paths_.size(); ++i)
     write_file_atomically(partial(paths_[i]), formats_[i]->render(report));
   if (paths_.empty()) return;
   const std::string file = file_to_resume();
   say_on_interrupt("sagebench: interrupted; what was finished is in " +
                    (file.empty() ? partial(paths_[0]) : file + ": continue with --resume"));
+  const auto end = std::chrono::steady_clock::now();
+  next_save_ = end + 10 * (end - start);
 }
 
 void ResultFiles::finish(const Report& report) const {

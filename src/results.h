@@ -1,6 +1,7 @@
 // The results files of a run: checked before any work. While it goes on its results are in
-// FILE.partial, rewritten whole after every case; FILE itself is replaced at the end.
+// FILE.partial, rewritten whole as cases end; FILE itself is replaced at the end.
 #pragma once
+#include <chrono>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,13 +30,16 @@ class ResultFiles {
   // nothing is lost without a word.
   Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const;
 
-  void save(const Report& report) const;    // after every case
+  // After every case. Writing a long report takes no more than a tenth of the run: a case that ends
+  // soon after a save of many waits for the next.
+  void save(const Report& report);
   void finish(const Report& report) const;  // after the last one
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
   std::string file_to_resume() const;  // "": none yet
 
+  std::chrono::steady_clock::time_point next_save_{};
   std::vector<const Format*> formats_;  // of paths_, one each
   std::vector<std::string> paths_;
 };

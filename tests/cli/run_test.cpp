@@ -273,7 +273,7 @@ class Stopped : public testing::TestWithParam<int> {};
 
 TEST_P(Stopped, TheEarlierReportStaysAndResumeGoesOn) {
   const ScratchFolder folder;
-  write_file(folder / "c.json", tiny_config(200));
+  write_file(folder / "c.json", tiny_config(60));
   write_file(folder / "r.json", "of an earlier run");
   const std::string json = folder / "r.json", config = folder / "c.json", err = folder / "err",
                     partial = json + ".partial";
@@ -309,7 +309,7 @@ TEST_P(Stopped, TheEarlierReportStaysAndResumeGoesOn) {
   EXPECT_EQ(run.code, 0) << run.out << run.err;
   EXPECT_NE(run.out.find(std::to_string(finished) + " results kept"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(partial));
-  EXPECT_EQ(cases(json) % 200, 0u);
+  EXPECT_EQ(cases(json) % 60, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(By, Stopped, testing::Values(SIGINT, SIGTERM, SIGKILL));
 

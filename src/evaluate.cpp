@@ -23,10 +23,10 @@ int64_t total(const std::vector<int64_t>& lengths) {
 std::string describe_shape(const Case& c) {
   std::string s =
       std::to_string(c.batch.size()) + " seqs, " + std::to_string(total(c.batch.qo_len)) + " q";
-  if (c.op == OpKind::kAttention) s += ", " + std::to_string(total(c.batch.kv_len)) + " kv";
+  if (!op_of(c.op).caches) s += ", " + std::to_string(total(c.batch.kv_len)) + " kv";
   s += ", " + std::to_string(c.model.num_qo_heads) + "/" + std::to_string(c.model.num_kv_heads) +
        " heads, d" + std::to_string(c.model.head_dim);
-  if (c.op == OpKind::kKvCacheWrite)
+  if (!op_of(c.op).attends)
     return s + ", " + std::string(name_of(c.cache.kv_layout)) + " pages of " +
            std::to_string(c.cache.page_size);
   if (!c.causal) return s + ", full";
@@ -192,7 +192,7 @@ bool check_once(Executor& executor, const Case& c, const Kernel& kernel,
   }
   for (const std::string& name : c.validate.properties)
     r.properties.push_back(find_property(name)->check(executor, c, kernel, in, run.outputs));
-  return in.q.tokens == 0 || (c.op == OpKind::kKvCacheWrite && caches_nothing(c, in));
+  return in.q.tokens == 0 || (!op_of(c.op).attends && caches_nothing(c, in));
 }
 
 // Timed with fresh values and the other poison; the outputs of the timed launches are checked too.
@@ -213,7 +213,7 @@ void time_and_recheck(Executor& executor, const Case& c, const Kernel& kernel,
   r.timings_valid = run.timings_valid;
   if (const auto& latency = r.cold ? r.cold : r.hot;
       latency && executor.is_gpu() && latency->median_us > 0) {
-    if (c.op != OpKind::kKvCacheWrite) r.tops = r.flops / latency->median_us * 1e-6;
+    if (op_of(c.op).attends) r.tops = r.flops / latency->median_us * 1e-6;
     r.gb_per_s = r.bytes / latency->median_us * 1e-3;
   }
 }

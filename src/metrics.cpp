@@ -29,7 +29,7 @@ class AccuracyMeasurement {
  public:
   AccuracyMeasurement(const Case& c, const Inputs& in, const Kernel& kernel, const RowSample& rows)
       : c_(c), kernel_(kernel), rows_(rows) {
-    if (c.op != OpKind::kAttention) emulate_rope(c, in, own_);
+    if (op_of(c.op).caches) emulate_rope(c, in, own_);
     x_ = operands_of(c, in, own_);
   }
 
@@ -183,7 +183,7 @@ AttentionOperands operands_of(const Case& c, const Inputs& in, const StageOutput
                       static_cast<int>(t.shape[2])};
   };
   AttentionOperands x{in.q, in.k, in.v, &in.cu_seqlens_q, &in.cu_seqlens_kv};
-  if (c.op == OpKind::kPrefill) {
+  if (op_of(c.op).caches) {
     x.q = view(rotated.q_rope);
     x.k = view(rotated.k_rope);
   }
@@ -210,12 +210,11 @@ Validation validate(const Case& c, const Inputs& in, const Kernel& kernel,
                     bool itemise_price) {
   Validation v;
   if (!check_shapes(c, in, kernel, subject, v.checks)) return v;
-  if (c.op != OpKind::kAttention) {
+  if (op_of(c.op).caches) {
     check_rope(c, in, subject, v.checks);
     check_cache(c, in, subject, poison, v.checks);
   }
-  if (c.op != OpKind::kKvCacheWrite)
-    check_attention(c, in, kernel, subject, poison, rows, itemise_price, v);
+  if (op_of(c.op).attends) check_attention(c, in, kernel, subject, poison, rows, itemise_price, v);
   return v;
 }
 

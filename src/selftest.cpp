@@ -93,7 +93,7 @@ void add_oddities(const Case& c, Inputs& in) {
 }
 
 SelftestCase complete(Case c) {
-  if (c.op != OpKind::kAttention) c.batch.kv_len = c.batch.qo_len;
+  if (op_of(c.op).caches) c.batch.kv_len = c.batch.qo_len;
   c.batch.kv_len_before.resize(c.batch.qo_len.size());
   SelftestCase s;
   for (const Kernel& kernel : op_of(c.op).kernels(c))
@@ -104,7 +104,7 @@ SelftestCase complete(Case c) {
   if (s.kernel.name.empty())
     throw Error(ExitCode::kInternal, "selftest: no kernel supports " + c.id);
   s.in = make_inputs(c);
-  if (c.op == OpKind::kKvCacheWrite) add_oddities(c, s.in);
+  if (!op_of(c.op).attends) add_oddities(c, s.in);
   s.c = std::move(c);
   return s;
 }

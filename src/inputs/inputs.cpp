@@ -11,6 +11,7 @@
 #include "inputs/pages.h"
 #include "inputs/rope_table.h"
 #include "inputs/safetensors.h"
+#include "ops/op.h"
 
 namespace sagebench {
 namespace {
@@ -102,7 +103,7 @@ Inputs make_frame(const Case& c) {
   in.cu_seqlens_q = cumulative(c.batch.qo_len);
   in.cu_seqlens_kv = cumulative(c.batch.kv_len);
   allocate(c, in);
-  if (c.op != OpKind::kAttention) make_cache_inputs(c, in);
+  if (op_of(c.op).caches) make_cache_inputs(c, in);
   return in;
 }
 

@@ -31,7 +31,7 @@ std::vector<Expected> expected_of(const Case& c, const Inputs& in, const Kernel&
   const int64_t batch = c.batch.size();
   const int64_t total_q = in.cu_seqlens_q.as<int32_t>()[batch];
   std::vector<Expected> list;
-  if (c.op != OpKind::kAttention) {
+  if (op_of(c.op).caches) {
     list = {{Stage::kRope,
              "q_rope",
              &StageOutputs::q_rope,
@@ -46,7 +46,7 @@ std::vector<Expected> expected_of(const Case& c, const Inputs& in, const Kernel&
             {Stage::kCache, "value_cache", &StageOutputs::value_cache, c.dtype,
              value_cache_shape(c, in)}};
   }
-  if (c.op == OpKind::kKvCacheWrite) return list;
+  if (!op_of(c.op).attends) return list;
 
   const sage::AttentionLayout& layout = kernel.layout;
   const int64_t total_kv = in.cu_seqlens_kv.as<int32_t>()[batch];

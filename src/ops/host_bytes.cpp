@@ -14,7 +14,7 @@ double total(const std::vector<int64_t>& lengths) {
 
 int64_t host_bytes(const Case& c, const Kernel& kernel, int64_t rows) {
   const Model& m = c.model;
-  const bool has_cache = c.op != OpKind::kAttention, attends = c.op != OpKind::kKvCacheWrite;
+  const Op& op = op_of(c.op);
   const bool checked = c.validate.rows != Rows::kOff;
   const auto element = static_cast<double>(size_of(c.dtype));
   const double q = total(c.batch.qo_len), kv = total(c.batch.kv_len);
@@ -23,7 +23,7 @@ int64_t host_bytes(const Case& c, const Kernel& kernel, int64_t rows) {
   const double v_elements = kv * m.num_kv_heads * m.head_dim_v;
 
   double bytes = (q_elements + k_elements + v_elements) * element;
-  if (has_cache) {
+  if (op.caches) {
     const double rotated = q_elements + k_elements;
     const double cache = static_cast<double>(c.cache.num_pages) * c.cache.page_size *
                          m.num_kv_heads * (m.head_dim + m.head_dim_v) * element;
@@ -31,7 +31,7 @@ int64_t host_bytes(const Case& c, const Kernel& kernel, int64_t rows) {
     bytes += (checked ? 2 : 1) * (rotated * element + cache);
     if (checked) bytes += rotated * static_cast<double>(sizeof(double));
   }
-  if (attends) {
+  if (op.attends) {
     const double padded = kernel.layout.head_dim, padded_v = kernel.layout.head_dim_v;
     const double code = kernel.layout.pv == sage::PvType::kFp16 ? 2 : 1;
     const double codes = q * m.num_qo_heads * padded + kv * m.num_kv_heads * padded +

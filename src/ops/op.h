@@ -1,4 +1,4 @@
-// What an op needs: checks, kernels, cost. One row per op; the stages of the tool ask the row.
+// What an op does, its kernels, its cost. One row per op; the stages of the tool ask the row.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,7 +28,9 @@ struct Work {
 
 struct Op {
   OpKind kind;
-  const char* name;
+  const char* name;  // in scenarios and reports
+  bool caches;       // rotates q and k, and writes k and v to the paged cache
+  bool attends;      // to the keys given, or to the call's own where it caches them
   std::vector<Kernel> (*kernels)(const Case& c);  // every kernel of the op, supported or not
   Work (*work)(const Case& c, const Kernel& kernel);
 };

@@ -65,7 +65,7 @@ class Sampler {
         return causal ? near_edge(layout_.tile_k, c_.bottom_right ? s.kv_len - s.qo_len : 0, s)
                       : -1;
       case Stratum::kPage:
-        return c_.op == OpKind::kPrefill ? near_edge(c_.cache.page_size, s.kv_len_before, s) : -1;
+        return op_of(c_.op).caches ? near_edge(c_.cache.page_size, s.kv_len_before, s) : -1;
       case Stratum::kRandom:
         return below(s.qo_len);
     }
@@ -169,7 +169,7 @@ std::vector<QueryRow> stratified_rows(const Case& c, const sage::AttentionLayout
 }  // namespace
 
 RowSample sample_rows(const Case& c, const sage::AttentionLayout& layout) {
-  if (c.op == OpKind::kKvCacheWrite) return {};
+  if (!op_of(c.op).attends) return {};
   RowSample sample;
   double keys = 0;  // of all rows of one head
   for (size_t b = 0; b < c.batch.qo_len.size(); ++b) {

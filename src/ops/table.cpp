@@ -1,4 +1,4 @@
-// The ops. To add one: its file, its reference, one row here.
+// The ops.
 #include <stdexcept>
 
 #include "ops/op_parts.h"
@@ -7,9 +7,10 @@ namespace sagebench {
 
 const std::vector<Op>& ops() {
   static const std::vector<Op> table = {
-      {OpKind::kAttention, "attention", attention_kernels_of, attention_work},
-      {OpKind::kKvCacheWrite, "kv_cache_write", cache_write_kernels, cache_write_work},
-      {OpKind::kPrefill, "prefill", prefill_kernels, prefill_work},
+      // caches, attends
+      {OpKind::kAttention, "attention", false, true, attention_kernels_of, attention_work},
+      {OpKind::kKvCacheWrite, "kv_cache_write", true, false, cache_write_kernels, cache_write_work},
+      {OpKind::kPrefill, "prefill", true, true, prefill_kernels, prefill_work},
   };
   return table;
 }

@@ -12,7 +12,7 @@ constexpr size_t kAloneSequences = 8;
 
 // Why there is nothing to compare; "": there is.
 std::string nothing_in(const Baseline& base, const RowSample& rows) {
-  if (base.c.op != OpKind::kKvCacheWrite) return rows.rows.empty() ? "no row was computed" : "";
+  if (op_of(base.c.op).attends) return rows.rows.empty() ? "no row was computed" : "";
   return base.in.q.tokens == 0 ? "the batch has no token" : "";
 }
 std::string nothing_cached_in(const Baseline& base) {

@@ -66,23 +66,22 @@ void attend(const StepInputs& s, StageOutputs& out) {
 
 // The pipeline: a step, the stages it produces (where faults are planted), and what it leaves.
 struct Step {
-  std::vector<OpKind> ops;
+  bool Op::*of;  // the ops that take it
   std::vector<Stage> stages;
   void (*run)(const StepInputs& s, StageOutputs& out);
   std::vector<Tensor StageOutputs::*> leaves;
 };
 const std::vector<Step>& steps() {
   using S = StageOutputs;
-  constexpr auto kWrite = OpKind::kKvCacheWrite, kPrefill = OpKind::kPrefill;
   static const std::vector<Step> table = {
-      {{kWrite, kPrefill}, {Stage::kRope}, rotate, {&S::q_rope, &S::k_rope}},
-      {{kWrite, kPrefill}, {Stage::kCache}, write_cache, {&S::key_cache, &S::value_cache}},
-      {{OpKind::kAttention, kPrefill},
+      {&Op::caches, {Stage::kRope}, rotate, {&S::q_rope, &S::k_rope}},
+      {&Op::caches, {Stage::kCache}, write_cache, {&S::key_cache, &S::value_cache}},
+      {&Op::attends,
        {Stage::kOffset, Stage::kQkCodes, Stage::kVCodes},
        quantise,
        {&S::k_offset, &S::v_offset, &S::q_codes, &S::q_scales, &S::k_codes, &S::k_scales,
         &S::v_codes, &S::v_scales, &S::o_offset, &S::lse_dot}},
-      {{OpKind::kAttention, kPrefill}, {Stage::kO, Stage::kLse}, attend, {&S::o, &S::lse}},
+      {&Op::attends, {Stage::kO, Stage::kLse}, attend, {&S::o, &S::lse}},
   };
   return table;
 }
@@ -108,7 +107,7 @@ void run_faulty(const Step& step, const StepInputs& s, const Fault& fault, Stage
 StageOutputs run_pipeline(const StepInputs& s) {
   StageOutputs out;
   for (const Step& step : steps()) {
-    if (!contains(step.ops, s.c.op)) continue;
+    if (!(op_of(s.c.op).*step.of)) continue;
     if (s.options.fault && contains(step.stages, s.options.fault->stage))
       run_faulty(step, s, *s.options.fault, out);
     else

@@ -62,11 +62,7 @@ CacheStrides cache_strides(const std::vector<int64_t>& shape, KvLayout layout) {
 
 CudaPipeline::CudaPipeline(const Case& c, const Kernel& kernel, const Inputs& in,
                            DeviceBuffers& buffers)
-    : c_(c),
-      kernel_(kernel),
-      in_(in),
-      rotates_(c.op != OpKind::kAttention),
-      attends_(c.op != OpKind::kKvCacheWrite) {
+    : c_(c), kernel_(kernel), in_(in), rotates_(op_of(c.op).caches), attends_(op_of(c.op).attends) {
   for (const InputRow& row : kInputs) {
     const Tensor& tensor = in.*row.tensor;
     if (tensor.empty()) continue;

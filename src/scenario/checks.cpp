@@ -5,6 +5,7 @@
 #include <set>
 
 #include "inputs/pages.h"
+#include "ops/op.h"
 
 namespace sagebench {
 namespace {
@@ -113,7 +114,7 @@ void resolve_defaults(const Value& scenario, Case& c) {
   if (c.sm_scale == 0) c.sm_scale = 1.0 / std::sqrt(c.model.head_dim);
   if (!given(scenario, "input", "form") && total(c.batch.qo_len) != total(c.batch.kv_len))
     c.input.form = InputForm::kSplit;
-  if (c.op == OpKind::kAttention) return;
+  if (!op_of(c.op).caches) return;
   if (c.rope.style == sage::RopeStyle::kNone)
     c.rope.rotary_dim = 0;
   else if (c.rope.rotary_dim == 0)
@@ -125,7 +126,7 @@ void resolve_defaults(const Value& scenario, Case& c) {
 
 void check_case(const Value& scenario, const Case& c) {
   check_model(scenario, c);
-  if (c.op != OpKind::kAttention) {
+  if (op_of(c.op).caches) {
     check_rope(scenario, c);
     check_cache(scenario, c);
   }

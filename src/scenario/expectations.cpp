@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/op.h"
 #include "properties.h"
-#include "sage/attention.h"
 
 namespace sagebench {
 namespace {
@@ -28,7 +28,7 @@ bool among(const std::vector<std::string>& names, const std::string& key) {
 }
 
 bool measures(const Case& c, Reference against) {
-  return c.op != OpKind::kKvCacheWrite &&
+  return op_of(c.op).attends &&
          (against == Reference::kExact ? c.validate.exact : c.validate.emulated);
 }
 
@@ -37,11 +37,12 @@ bool measures(const Case& c, Reference against) {
 bool applies(const Value& bound, const Case& c, const std::string& metric, Reference against,
              const std::vector<std::string>& allowed) {
   if (measures(c, against)) return true;
-  if (bound.from_defaults() && c.op == OpKind::kKvCacheWrite) return false;
+  const Op& op = op_of(c.op);
+  if (bound.from_defaults() && !op.attends) return false;
   const std::string why =
-      c.op == OpKind::kKvCacheWrite
-          ? "op kv_cache_write has no metric '" + metric + "': it is checked without tolerance"
-          : "'" + metric + "' is against the reference that validate.reference leaves out";
+      op.attends ? "'" + metric + "' is against the reference that validate.reference leaves out"
+                 : "op " + std::string(op.name) + " has no metric '" + metric +
+                       "': it is checked without tolerance";
   bound.fail(why + "; allowed metrics: " + (allowed.empty() ? "none" : joined(allowed)));
 }
 
@@ -131,10 +132,8 @@ Json write_one_expectation(const Expectation& e) {
 }  // namespace
 
 std::vector<std::string> kernel_names(OpKind op) {
-  if (op == OpKind::kKvCacheWrite) return {"rope_kv_cache_write"};
   std::vector<std::string> names;
-  for (const sage::AttentionKernel& kernel : sage::attention_kernels())
-    names.emplace_back(kernel.name);
+  for (const Kernel& kernel : op_of(op).kernels({})) names.push_back(kernel.name);
   return names;
 }
 

@@ -25,7 +25,7 @@ auto at(Members... members) {
 // A field bound to the member that `get` returns, of a Case or a const Case. null in a file means
 // the default, where `get` is an optional.
 template <class Get, class Read>
-Field bound(const char* key, unsigned ops, Get get, Read read) {
+Field bound(const char* key, FieldOps ops, Get get, Read read) {
   using T = std::decay_t<decltype(get(std::declval<Case&>()))>;
   Field f{key, ops, {}, {}, {}, {}};
   f.read = [get, read](const Value& v, Case& c) {
@@ -50,29 +50,29 @@ Field bound(const char* key, unsigned ops, Get get, Read read) {
 }
 
 template <class Get>
-Field integer(const char* key, unsigned ops, int64_t low, int64_t high, Get get) {
+Field integer(const char* key, FieldOps ops, int64_t low, int64_t high, Get get) {
   return bound(key, ops, get, [=](const Value& v) { return v.integer(low, high); });
 }
 template <class Get>
-Field number(const char* key, unsigned ops, double low, double high, Get get) {
+Field number(const char* key, FieldOps ops, double low, double high, Get get) {
   return bound(key, ops, get, [=](const Value& v) { return v.number(low, high); });
 }
 template <class Get>
-Field boolean(const char* key, unsigned ops, Get get) {
+Field boolean(const char* key, FieldOps ops, Get get) {
   return bound(key, ops, get, [](const Value& v) { return v.boolean(); });
 }
 template <NamedEnum E, class Get>
-Field choice(const char* key, unsigned ops, Get get) {
+Field choice(const char* key, FieldOps ops, Get get) {
   Field f = bound(key, ops, get, [](const Value& v) { return v.choice<E>(); });
   f.allowed = canonical_names<E>();
   return f;
 }
 template <class Get>
-Field text(const char* key, unsigned ops, Get get) {
+Field text(const char* key, FieldOps ops, Get get) {
   return bound(key, ops, get, [](const Value& v) { return v.text(); });
 }
 // A key with one allowed value: it says what happens anyway.
-inline Field constant(const char* key, unsigned ops, const char* value) {
+inline Field constant(const char* key, FieldOps ops, const char* value) {
   const std::vector<std::string> allowed{value};
   return {key,
           ops,
@@ -82,7 +82,7 @@ inline Field constant(const char* key, unsigned ops, const char* value) {
           {}};
 }
 // `shorthand`: a string instead of the object gives its first field.
-inline Field block(const char* key, unsigned ops, std::vector<Field> fields,
+inline Field block(const char* key, FieldOps ops, std::vector<Field> fields,
                    bool shorthand = false) {
   return {key,
           ops,

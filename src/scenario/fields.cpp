@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/op.h"
 #include "scenario/expectations.h"
 #include "scenario/field_builders.h"
 #include "scenario/input_fields.h"
@@ -212,6 +213,11 @@ Field seed() {
           {}};
 }
 
+bool uses(const Case& c, const Field& field) {
+  const Op& op = op_of(c.op);
+  return field.ops == kCacheOps ? op.caches : field.ops == kSoftmaxOps ? op.attends : true;
+}
+
 // A key of another block: "mask.causal" for "causal".
 std::string elsewhere(const std::string& key) {
   for (const Field& block : scenario_fields())
@@ -252,7 +258,7 @@ void read_fields(const Value& object, const std::vector<Field>& fields, Case& c)
     const std::optional<Value> value = object.find(field.key);
     if (!value) continue;
     // defaults may hold what only some of the file's ops use
-    if (!(field.ops >> static_cast<unsigned>(c.op) & 1u) && !value->from_defaults())
+    if (!uses(c, field) && !value->from_defaults())
       value->fail("op " + std::string(name_of(c.op)) + " does not use '" + field.key + "'");
     field.read(*value, c);
   }
@@ -261,7 +267,7 @@ void read_fields(const Value& object, const std::vector<Field>& fields, Case& c)
 Json write_fields(const std::vector<Field>& fields, const Case& c) {
   Json out = Json::object();
   for (const Field& field : fields) {
-    if (!(field.ops >> static_cast<unsigned>(c.op) & 1u)) continue;
+    if (!uses(c, field)) continue;
     Json value = field.write(c);
     if (!value.is_null()) out[field.key] = std::move(value);
   }

@@ -9,18 +9,11 @@
 
 namespace sagebench {
 
-enum OpBits : unsigned {
-  kForAttention = 1u << static_cast<unsigned>(OpKind::kAttention),
-  kForCacheWrite = 1u << static_cast<unsigned>(OpKind::kKvCacheWrite),
-  kForPrefill = 1u << static_cast<unsigned>(OpKind::kPrefill),
-  kCacheOps = kForCacheWrite | kForPrefill,
-  kSoftmaxOps = kForAttention | kForPrefill,
-  kForAll = kForAttention | kForCacheWrite | kForPrefill
-};
+enum FieldOps { kForAll, kCacheOps, kSoftmaxOps };  // every op, those that cache, that attend
 
 struct Field {
   std::string key;
-  unsigned ops = kForAll;            // the ops that use it
+  FieldOps ops = kForAll;            // the ops that use it
   std::vector<std::string> allowed;  // canonical names, where only these are allowed
   std::function<void(const Value&, Case&)> read;
   std::function<Json(const Case&)> write;  // null: left out

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "inputs/distributions.h"
 #include "inputs/safetensors.h"
+#include "ops/op.h"
 #include "scenario/field_builders.h"
 #include "scenario/paths.h"
 
@@ -95,7 +96,7 @@ void read_distributions(const Value& v, Case& c) {
   const Distribution *q = strong(c.input.q), *k = strong(c.input.k);
   if (!q != !k || (q && q->params != k->params))
     v.fail("strong_key sets q and k together: give it to both, with the same parameters");
-  if (q && c.op != OpKind::kAttention)
+  if (q && op_of(c.op).caches)
     v.fail("strong_key needs op attention: RoPE would turn its direction");
 }
 

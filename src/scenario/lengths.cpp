@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "inputs/rng.h"
+#include "ops/op.h"
 #include "scenario/paths.h"
 #include "scenario/trace.h"
 
@@ -224,6 +225,7 @@ void read_batch(const Value& v, Case& c) {
   std::vector<std::string> keys = kBatchKeys;
   for (const std::string& key : length_keys()) keys.push_back(key);
   v.allow_only(keys);
+  const Op& op = op_of(c.op);
   Batch& batch = c.batch;
   if (const auto qo_len = v.find("qo_len")) {
     for (const std::string& key : length_keys())
@@ -240,8 +242,8 @@ void read_batch(const Value& v, Case& c) {
   batch.kv_len = batch.qo_len;
   const auto kv_len = v.find("kv_len");
   if (kv_len && !(kv_len->json().is_string() && kv_len->one_of({"same"}) == 0)) {
-    if (c.op != OpKind::kAttention)
-      kv_len->fail("op " + std::string(name_of(c.op)) +
+    if (op.caches)
+      kv_len->fail("op " + std::string(op.name) +
                    " attends to its new tokens: leave kv_len out, or \"same\"");
     batch.kv_len = matching(*kv_len, c, kKvLen, batch.qo_len.size());
     check_total(v, "kv_len", batch.kv_len);
@@ -249,8 +251,8 @@ void read_batch(const Value& v, Case& c) {
 
   batch.kv_len_before.assign(batch.qo_len.size(), 0);
   if (const auto before = v.find("kv_len_before")) {
-    if (c.op == OpKind::kAttention)
-      before->fail("op attention has no cache: give the keys as kv_len");
+    if (!op.caches)
+      before->fail("op " + std::string(op.name) + " has no cache: give the keys as kv_len");
     batch.kv_len_before = matching(*before, c, kKvLenBefore, batch.qo_len.size());
     for (size_t b = 0; b < batch.qo_len.size(); ++b)
       if (batch.kv_len_before[b] + batch.qo_len[b] > kMaxTokens)
@@ -261,10 +263,10 @@ void read_batch(const Value& v, Case& c) {
 
 Json write_batch(const Case& c) {
   Json out = {{"qo_len", write_lengths(c.batch.qo_len)}};
-  if (c.op == OpKind::kAttention)
-    out["kv_len"] = c.batch.kv_len == c.batch.qo_len ? Json("same") : write_lengths(c.batch.kv_len);
-  else
+  if (op_of(c.op).caches)
     out["kv_len_before"] = write_lengths(c.batch.kv_len_before);
+  else
+    out["kv_len"] = c.batch.kv_len == c.batch.qo_len ? Json("same") : write_lengths(c.batch.kv_len);
   out["source"] = c.batch.source;
   return out;
 }

@@ -1,12 +1,11 @@
 #include "scenario/names.h"
 
+#include "ops/op.h"
+
 namespace sagebench {
 namespace {
 
 // C-style arrays: std::array would need each length repeated.
-constexpr EnumName<OpKind> kOps[] = {{OpKind::kAttention, "attention"},
-                                     {OpKind::kKvCacheWrite, "kv_cache_write"},
-                                     {OpKind::kPrefill, "prefill"}};
 constexpr EnumName<DType> kDTypes[] = {{DType::kBf16, "bf16"},
                                        {DType::kFp16, "fp16"},
                                        {DType::kBf16, "bfloat16"},
@@ -65,7 +64,12 @@ constexpr EnumName<ExpectKind> kExpectations[] = {{ExpectKind::kOk, "ok"},
 }  // namespace
 
 std::span<const EnumName<OpKind>> enum_names(OpKind) {
-  return kOps;
+  static const auto names = [] {
+    std::vector<EnumName<OpKind>> rows;
+    for (const Op& op : ops()) rows.push_back({op.kind, op.name});
+    return rows;
+  }();
+  return names;
 }
 std::span<const EnumName<DType>> enum_names(DType) {
   return kDTypes;

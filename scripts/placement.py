@@ -35,8 +35,8 @@ LINE_RULES = [
 ]
 
 # Stages of src/, in the order of the data; a header never includes a later one.
-STAGES = ["core", "scenario", "inputs", "ops", "run", "metrics", "properties", "report", "verdict",
-          "evaluate", "selftest", "cli", "plan", "results"]
+STAGES = ["core", "scenario", "inputs", "ops", "faults", "run", "metrics", "properties", "report",
+          "verdict", "evaluate", "selftest", "cli", "plan", "results"]
 
 MAX_LINES, MAX_KERNEL_LINES = 400, 600
 

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "ops/encode.h"
+#include "ops/fast_rounding.h"
 #include "ops/moving_reference.h"
 #include "ops/pv_sum.h"
 #include "ops/reference.h"

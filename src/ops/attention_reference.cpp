@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "core/parallel.h"
-#include "ops/encode.h"
+#include "ops/fast_rounding.h"
 #include "ops/moving_reference.h"
 #include "ops/reference.h"
 #include "ops/row_plan.h"

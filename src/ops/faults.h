@@ -1,5 +1,5 @@
 // Planted faults: each changes what one stage reads or leaves, as a real bug would. One row per
-// fault; `sagebench selftest` must catch every one at the stage named.
+// fault, in src/faults; `sagebench selftest` must catch every one at the stage named.
 #pragma once
 #include <functional>
 #include <string>

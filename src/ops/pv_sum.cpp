@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "ops/encode.h"
+#include "ops/fast_rounding.h"
 
 namespace sagebench {
 namespace {

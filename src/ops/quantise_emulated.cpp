@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "ops/encode.h"
+#include "ops/fast_rounding.h"
 #include "ops/reference.h"
 
 namespace sagebench {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/encode.h"
+#include "ops/fast_rounding.h"
 #include "support/make_case.h"
 
 namespace sagebench {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/fault_parts.h"
+#include "faults/fault_parts.h"
 #include "ops/reference.h"
 
 namespace sagebench {

@@ -1,8 +1,8 @@
 // Faults of the paged write. Planted after the rotation, which stays right.
 #include <cstring>
 
+#include "faults/fault_parts.h"
 #include "metrics/cache_map.h"
-#include "ops/fault_parts.h"
 #include "ops/reference.h"
 
 namespace sagebench {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/fault_parts.h"
+#include "faults/fault_parts.h"
 
 namespace sagebench {
 namespace {

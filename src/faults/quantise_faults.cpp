@@ -1,7 +1,7 @@
 // Faults of the offsets and codes.
 #include <cmath>
 
-#include "ops/fault_parts.h"
+#include "faults/fault_parts.h"
 
 namespace sagebench {
 namespace {

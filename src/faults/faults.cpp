@@ -1,6 +1,6 @@
 #include "ops/faults.h"
 
-#include "ops/fault_parts.h"
+#include "faults/fault_parts.h"
 
 namespace sagebench {
 

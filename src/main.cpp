@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/nearest.h"
 #include "evaluate.h"
-#include "ops/faults.h"
+#include "faults/faults.h"
 #include "plan.h"
 #include "report/report.h"
 #include "results.h"

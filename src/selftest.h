@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "faults/faults.h"
 #include "inputs/inputs.h"
-#include "ops/faults.h"
 #include "ops/op.h"
 
 namespace sagebench {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/faults.h"
+#include "faults/faults.h"
 
 namespace sagebench {
 

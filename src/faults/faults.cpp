@@ -1,4 +1,4 @@
-#include "ops/faults.h"
+#include "faults/faults.h"
 
 #include "faults/fault_parts.h"
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "core/parallel.h"
+#include "faults/faults.h"
 #include "metrics/stage_checks.h"
-#include "ops/faults.h"
 
 namespace sagebench {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "ops/faults.h"
+#include "faults/faults.h"
 #include "report/report.h"
 #include "support/process.h"
 

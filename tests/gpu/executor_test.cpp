@@ -11,8 +11,8 @@ TEST(Executor, NeedsCuda) {
 #include <limits>
 #include <numeric>
 
+#include "faults/faults.h"
 #include "gpu/gpu_test.h"
-#include "ops/faults.h"
 #include "ops/op.h"
 #include "run/cuda_buffers.h"
 #include "run/executor.h"

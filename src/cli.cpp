@@ -5,6 +5,7 @@
 #include <charconv>
 #include <regex>
 
+#include "commit.h"  // made by the build
 #include "core/error.h"
 #include "core/nearest.h"
 #include "report/report.h"

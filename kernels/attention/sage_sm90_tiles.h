@@ -40,7 +40,10 @@ struct Sm90Tile {
   static constexpr int kProducerRegisters = kProducerRegisters_;
   static constexpr PMode kMode = kMode_;
   static_assert(2 * kStages % kPromoteHalves == 0, "promotion points are fixed in the ring");
-  static_assert(128 * (kGroups * kConsumerRegisters + kProducerRegisters) <= 65536);
+  // What the warpgroups exchange is what the launch gave them, a multiple of eight per thread: one
+  // more, and the kernel waits for ever.
+  static_assert(kGroups * kConsumerRegisters + kProducerRegisters <=
+                65536 / kThreads / 8 * 8 * (kGroups + 1));
 };
 
 // head_dim 128: two warpgroups, the fp32 copy of O in registers: 1237. Three warpgroups, the copy

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Profiles one case with Nsight Compute: scripts/ncu.sh ID [CONFIG] [--out DIR]
-# ID is a case or case@kernel, as `sagebench --list` prints it. Without CONFIG the first file of configs/ that
+# ID is a case, as `sagebench --list` prints it, or case@kernel. Without CONFIG the first file of configs/ that
 # lists ID is taken. Leaves DIR/<id>.ncu-rep and, as text, DIR/<id>.txt (DIR: results).
 set -euo pipefail
 cd "$(dirname "$0")/.."

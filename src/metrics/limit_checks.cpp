@@ -8,7 +8,7 @@
 namespace sagebench {
 namespace {
 
-// numerics.md: beyond these a case is wrong unless it says otherwise.
+// Beyond these a case is wrong unless it says otherwise.
 constexpr double kDefaultCosine = 0.998;
 constexpr double kDefaultRelL1 = 0.05;
 

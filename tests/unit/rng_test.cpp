@@ -80,7 +80,7 @@ TEST(Rng, EveryBitOfAWordIsFair) {
   std::vector<int> ones(64);
   for (uint64_t i = 0; i < 100000; ++i) {
     const uint64_t bits = random_bits(random_stream(1, 2), i);
-    for (size_t b = 0; b < 64; ++b) ones[b] += (bits >> b) & 1;
+    for (size_t b = 0; b < 64; ++b) ones[b] += static_cast<int>((bits >> b) & 1);
   }
   for (size_t b = 0; b < 64; ++b) EXPECT_NEAR(ones[b], 50000, 800) << "bit " << b;
   std::set<uint64_t> words;

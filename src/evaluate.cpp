@@ -5,13 +5,14 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/hash.h"
 #include "core/memory.h"
+#include "faults/faults.h"
 #include "inputs/inputs.h"
 #include "metrics/cache_map.h"
 #include "ops/host_bytes.h"
 #include "properties.h"
 #include "scenario/names.h"
+#include "scenario/scenario.h"
 
 namespace sagebench {
 namespace {
@@ -151,7 +152,7 @@ CaseResult describe(const Case& c, const Kernel& kernel) {
   r.op = op_of(c.op).name;
   r.config = c.config_path;
   r.scenario_json = c.canonical_json;
-  r.scenario_hash = hash_hex(c.canonical_json);
+  r.scenario_hash = scenario_hash(c);
   r.dtype = name_of(c.dtype);
   r.shape = describe_shape(c);
   r.settings = describe_settings(kernel);
@@ -230,6 +231,9 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
     if (!kernel.unsupported.empty()) {
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
+    } else if (const char* why = options.fault ? cannot_act(*options.fault, c) : nullptr) {
+      r.status = CaseStatus::kSkipped;
+      r.reason = "fault " + options.fault->name + " cannot act in this case: " + why;
     } else {
       executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
       if (c.validate.rows == Rows::kFull) kept_rows = total(c.batch.qo_len) * c.model.num_qo_heads;

@@ -65,9 +65,10 @@ ExitCode run_config(const Options& options) {
   if (options.command == Command::kDryRun) return print(render_dry_run(plan));
 
   const Fault* fault = planted_fault(options, plan);
-  ResultFiles files(options);
+  const bool timed = !fault && !options.no_timing;
+  ResultFiles files(options, suite);
   Earlier earlier;
-  if (options.resume) earlier = files.earlier(suite, plan);
+  if (options.resume) earlier = files.earlier(suite, plan, timed);
   std::string note;
   const std::unique_ptr<Executor> executor = make_executor(options.device, &note);
   if (fault && executor->is_gpu())
@@ -83,10 +84,10 @@ ExitCode run_config(const Options& options) {
   for (const PlannedRun& run : plan) {
     if (done.contains(run.id())) continue;
     const bool planted = fault && fault->op == run.c->op;
-    CaseResult result = evaluate(*executor, *run.c, run.kernel,
-                                 {.timed = !fault && !options.no_timing,
-                                  .profile = options.profile,
-                                  .fault = planted ? fault : nullptr});
+    CaseResult result =
+        evaluate(*executor, *run.c, run.kernel,
+                 {.timed = timed, .profile = options.profile, .fault = planted ? fault : nullptr});
+    if (planted) result.fault = fault->name;
     result.rerun = rerun_command(options, result.id);
     print(render_console_row(result, style) + render_console_failure(result, style));
     if (options.profile) {

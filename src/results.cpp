@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/hash.h"
 #include "core/interrupt.h"
 
 namespace sagebench {
@@ -32,15 +31,36 @@ std::string utc_now() {
   return text;
 }
 
-// A result that need not be measured again.
-bool is_final(const CaseResult& result) {
+// A result that need not be measured again: not one of a planted fault, nor one without a latency
+// where this run times.
+bool is_final(const CaseResult& result, bool timed) {
+  const bool ran = result.status == CaseStatus::kPassed || result.status == CaseStatus::kWrong ||
+                   result.status == CaseStatus::kUnchecked;
   return result.status != CaseStatus::kError && result.status != CaseStatus::kSkipped &&
-         result.timings_valid;
+         result.timings_valid && result.fault.empty() &&
+         (!timed || !ran || result.cold || result.hot);
 }
 
 [[noreturn]] void refuse(const std::string& file, const std::string& why) {
   throw UsageError(file + ": cannot resume: " + why +
                    "; name another file, or leave --resume out to measure all again");
+}
+
+// Where a path leads, whether it exists or not.
+fs::path place(const std::string& path) {
+  std::error_code error;
+  const fs::path there = fs::weakly_canonical(path, error);
+  if (error) throw UsageError(path + ": " + error.message() + "; name another file");
+  return there;
+}
+
+// Once a run has begun, a place that can no longer be written is not a matter of usage.
+void write_results(const std::string& path, const std::string& content) {
+  try {
+    write_file_atomically(path, content);
+  } catch (const UsageError& e) {
+    throw Error(ExitCode::kInternal, e.what());
+  }
 }
 
 // Where the results are while the run goes on.
@@ -50,7 +70,10 @@ std::string partial(const std::string& path) {
 
 }  // namespace
 
-ResultFiles::ResultFiles(const Options& options) {
+ResultFiles::ResultFiles(const Options& options, const Suite& suite) {
+  std::set<fs::path> read = {place(options.config)};
+  for (const Case& c : suite.cases)
+    for (const std::string& file : c.files_read) read.insert(place(file));
   if (!options.out.empty()) make_directory(options.out);
   for (const Format& format : formats()) {
     if (const auto file = options.files.find(format.name); file != options.files.end()) {
@@ -65,20 +88,22 @@ ResultFiles::ResultFiles(const Options& options) {
   std::set<fs::path> places;
   for (const std::string& path : paths_)
     for (const std::string& file : {path, partial(path)}) {
-      if (fs::weakly_canonical(file) == fs::weakly_canonical(options.config))
-        throw UsageError(file + ": is the config itself; give the report another file");
+      if (read.contains(place(file)))
+        throw UsageError(file +
+                         ": is the config itself or a file that it reads; give the report another");
       check_writable(file);
-      if (!places.insert(fs::weakly_canonical(file)).second)
+      if (!places.insert(place(file)).second)
         throw UsageError(file + ": named for two reports; give each its own file");
     }
 }
 
-Earlier ResultFiles::earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const {
+Earlier ResultFiles::earlier(const Suite& suite, const std::vector<PlannedRun>& plan,
+                             bool timed) const {
   Earlier earlier{file_to_resume(), {}};
   if (earlier.file.empty()) return earlier;
   earlier.report = read_json_report(earlier.file);
   std::map<std::string, std::string> hash_of_case;
-  for (const Case& c : suite.cases) hash_of_case[c.id] = hash_hex(c.canonical_json);
+  for (const Case& c : suite.cases) hash_of_case[c.id] = scenario_hash(c);
   std::set<std::string> planned;
   for (const PlannedRun& run : plan) planned.insert(run.id());
   for (const CaseResult& result : earlier.report.cases) {
@@ -91,7 +116,7 @@ Earlier ResultFiles::earlier(const Suite& suite, const std::vector<PlannedRun>& 
              "it holds '" + result.id + "' of another seed or of settings that have changed since");
   }
   std::erase_if(earlier.report.cases, [&](const CaseResult& result) {
-    return planned.contains(result.id) && !is_final(result);
+    return planned.contains(result.id) && !is_final(result, timed);
   });
   return earlier;
 }
@@ -120,7 +145,7 @@ void ResultFiles::save(const Report& report) {
   const auto start = std::chrono::steady_clock::now();
   if (start < next_save_) return;
   for (size_t i = 0; i < paths_.size(); ++i)
-    write_file_atomically(partial(paths_[i]), formats_[i]->render(report));
+    write_results(partial(paths_[i]), formats_[i]->render(report));
   if (paths_.empty()) return;
   const std::string file = file_to_resume();
   say_on_interrupt("sagebench: interrupted; what was finished is in " +
@@ -130,8 +155,7 @@ void ResultFiles::save(const Report& report) {
 }
 
 void ResultFiles::finish(const Report& report) const {
-  for (size_t i = 0; i < paths_.size(); ++i)
-    write_file_atomically(paths_[i], formats_[i]->render(report));
+  for (size_t i = 0; i < paths_.size(); ++i) write_results(paths_[i], formats_[i]->render(report));
   for (const std::string& path : paths_) fs::remove(partial(path));
 }
 

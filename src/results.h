@@ -23,12 +23,13 @@ struct Earlier {
 class ResultFiles {
  public:
   // Throws UsageError for a place that cannot be written. Creates --out's last folder if missing.
-  explicit ResultFiles(const Options& options);
+  ResultFiles(const Options& options, const Suite& suite);
 
-  // --resume: the results of an interrupted run, or else of a finished one; errors and skips that
-  // the plan runs again apart. Throws UsageError when the file holds what is not of this suite:
-  // nothing is lost without a word.
-  Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan) const;
+  // --resume: the results of an interrupted run, or else of a finished one; errors, skips,
+  // planted faults and (if this run is timed) results without latencies apart, which are run again.
+  // Throws UsageError when the file holds what is not of this suite: nothing is lost without a
+  // word.
+  Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan, bool timed) const;
 
   // After every case. Writing a long report takes no more than a tenth of the run: a case that ends
   // soon after a save of many waits for the next.

@@ -1,6 +1,8 @@
 #include "core/hash.h"
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 
 namespace sagebench {
 
@@ -11,6 +13,12 @@ std::string hash_hex(std::string_view bytes) {
   constexpr std::string_view digits = "0123456789abcdef";
   for (size_t i = 0; i < 16; ++i) hex[15 - i] = digits[(h >> (4 * i)) & 15];
   return hex;
+}
+
+std::string hash_of_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return "";
+  return hash_hex(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
 }  // namespace sagebench

@@ -6,5 +6,6 @@
 namespace sagebench {
 
 std::string hash_hex(std::string_view bytes);
+std::string hash_of_file(const std::string& path);  // "" where it cannot be read
 
 }  // namespace sagebench

@@ -181,7 +181,10 @@ std::vector<Fault> attention_faults() {
        kOut,
        kOut,
        [](FaultContext& f) { ++cu_kv(f)[1]; },
-       {}},
+       {},
+       [](const Case& c) -> const char* {
+         return c.batch.size() > 1 && c.batch.kv_len[1] > 0 ? nullptr : "no sequence follows";
+       }},
       {"kv_len_minus_one",
        "the last key is never seen",
        kAttention,
@@ -213,7 +216,14 @@ std::vector<Fault> attention_faults() {
        kOut,
        [](FaultContext& f) { f.c.causal = false; },
        {}},
-      {"gqa_mapping", "KV head h % Hkv", kAttention, kOut, kOut, map_heads_wrongly, map_heads_back},
+      {"gqa_mapping", "query heads 1 and 2 with each other's KV head", kAttention, kOut, kOut,
+       map_heads_wrongly, map_heads_back,
+       [](const Case& c) -> const char* {
+         const int group = c.model.num_qo_heads / c.model.num_kv_heads;
+         return c.model.num_qo_heads > 2 && 1 / group != 2 / group
+                    ? nullptr
+                    : "query heads 1 and 2 share a KV head";
+       }},
       {"k_scale_of_neighbour_read",
        "scores with the next group's scale",
        kAttention,

@@ -28,8 +28,8 @@ void add_step(const float* p, const float* v, int64_t keys, int64_t dim, int bit
       poison[l] += 0 * x;
     }
   for (int l = 0; l < kLanes; ++l) {  // 2^(bits - exponent of the largest)
-    const int32_t exponent = std::bit_cast<int32_t>(largest[l]) & kInfinityBits;
-    per_unit[l] = std::bit_cast<float>(((254 + bits) << 23) - exponent);
+    const uint32_t exponent = std::bit_cast<uint32_t>(largest[l]) & uint32_t{kInfinityBits};
+    per_unit[l] = std::bit_cast<float>((static_cast<uint32_t>(254 + bits) << 23) - exponent);
     sum[l] = static_cast<int32_t>(acc[l] * per_unit[l]);
   }
   for (int64_t j = 0; j < keys; ++j)

@@ -157,6 +157,7 @@ void fields(Io& io, CaseResult& x) {
   io("settings", x.settings);
   io("status", x.status);
   io("reason", x.reason);
+  io("fault", x.fault);
   io("expected", x.expected);
   io("expected_why", x.expected_why);
   io("as_expected", x.as_expected);

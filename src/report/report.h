@@ -32,6 +32,7 @@ struct CaseResult {
   CaseStatus status = CaseStatus::kError;
   std::string reason;    // one line: why not passed; also why an expected refusal passed, and what
                          // a passed case could not show
+  std::string fault;     // planted by --inject; empty: none
   std::string expected;  // "ok", "unsupported", ...
   std::string expected_why;
   bool as_expected = false;  // status agrees with the case's expectation

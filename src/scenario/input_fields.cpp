@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "inputs/distributions.h"
 #include "inputs/safetensors.h"
 #include "ops/op.h"
@@ -160,6 +161,7 @@ Field file() {
             const auto path = find_beside(c.config_path, c.input.file_name);
             if (!path) v.fail(not_found(c.config_path, c.input.file_name));
             c.input.file = *path;
+            c.files_read.push_back(*path);
           },
           [](const Case& c) { return c.input.file.empty() ? Json() : Json(c.input.file_name); },
           {}};
@@ -250,6 +252,7 @@ void adopt_file(const Value& scenario, Case& c) {
   FileContent content;
   try {
     content = read_content(c);
+    c.content_hash = hash_of_file(c.input.file);
   } catch (const UsageError& e) {
     file.fail(e.what());
   }

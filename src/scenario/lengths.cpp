@@ -221,6 +221,18 @@ std::vector<Field> batch_fields() {
   return fields;
 }
 
+// Paths of the traces named anywhere in `json`.
+static void note_traces(const Json& json, Case& c) {
+  if (!json.is_structured()) return;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "trace" && value.is_string()) {
+      const auto path = find_beside(c.config_path, value.get<std::string>());
+      if (path) c.files_read.push_back(*path);
+    }
+    note_traces(value, c);
+  }
+}
+
 void read_batch(const Value& v, Case& c) {
   std::vector<std::string> keys = kBatchKeys;
   for (const std::string& key : length_keys()) keys.push_back(key);
@@ -259,6 +271,7 @@ void read_batch(const Value& v, Case& c) {
         before->fail("sequence " + std::to_string(b) + " ends past position 2^31 - 2");
   }
   if (const auto source = v.find("source")) batch.source = source->text();
+  note_traces(v.json(), c);
 }
 
 Json write_batch(const Case& c) {

@@ -136,4 +136,8 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
   return suite;
 }
 
+std::string scenario_hash(const Case& c) {
+  return hash_hex(c.canonical_json + c.content_hash);
+}
+
 }  // namespace sagebench

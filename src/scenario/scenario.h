@@ -24,4 +24,7 @@ struct ScenarioOverrides {
 // directory, then from the config's parent directories.
 Suite load_suite(const std::string& path, const ScenarioOverrides& overrides = {});
 
+// Of what is measured: the expanded scenario, and the bytes of the activations it reads.
+std::string scenario_hash(const Case& c);
+
 }  // namespace sagebench

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 
@@ -67,18 +68,19 @@ void check_apart(const std::vector<Parameter*>& all) {
 }
 
 // Labels name the last key of a field, or all of it where that is not unique, and the value, or its
-// number where its text is long or not unique.
+// number where its text is long or stands for several.
 void set_labels(const std::vector<Parameter*>& all) {
   constexpr size_t kLongest = 48;
   for (Parameter* p : all) {
     std::string name = p->keys.back();
     for (const Parameter* other : all)
       if (p != other && p->keys.back() == other->keys.back()) name = p->field;
-    std::map<std::string, int> count;
-    for (const Value& value : p->values) ++count[label_of(value.json())];
+    std::map<std::string, std::set<std::string>> values_of;  // zip repeats values: one text is fine
+    for (const Value& value : p->values)
+      values_of[label_of(value.json())].insert(value.json().dump());
     for (size_t i = 0; i < p->values.size(); ++i) {
       const std::string text = label_of(p->values[i].json());
-      const bool good = !text.empty() && text.size() <= kLongest && count[text] == 1;
+      const bool good = !text.empty() && text.size() <= kLongest && values_of[text].size() == 1;
       p->labels.push_back(name + "=" + (good ? text : "v" + std::to_string(i + 1)));
     }
   }

@@ -230,6 +230,33 @@ TEST(Tool, ResumeKeepsTheResultsOfOtherKernels) {
   EXPECT_EQ(report.cases[1].status, CaseStatus::kPassed);
 }
 
+TEST(Tool, ResumeRunsAgainWhatWasPlantedOrNotTimed) {
+  const ScratchFolder folder;
+  write_file(folder / "c.json", tiny_config(1));
+  const std::string json = folder / "r.json";
+  const std::vector<std::string> base = {"--config", folder / "c.json", "--device", "cpu",
+                                         "--kernel", "sage_mma_fp8",    "--json",   json};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return run_tool(more);
+  };
+  ASSERT_EQ(with({"--inject", "dropped_tail_codes"}).code, 3);
+  EXPECT_EQ(read_json_report(json).cases.at(0).fault, "dropped_tail_codes");
+  EXPECT_EQ(with({"--resume", "--no-timing"}).code, 0);
+  EXPECT_EQ(read_json_report(json).cases.at(0).fault, "");
+  EXPECT_FALSE(read_json_report(json).cases.at(0).cold);
+  EXPECT_EQ(with({"--resume"}).code, 0);
+  EXPECT_TRUE(read_json_report(json).cases.at(0).cold);
+}
+
+TEST(Tool, AFaultThatCannotActIsNoVerdict) {
+  const ProcessResult run =
+      run_tool({"--config", std::string(SAGEBENCH_SOURCE_DIR) + "/configs/edge_cases.json",
+                "--device", "cpu", "--only", "rope-none", "--inject", "sin_sign"});
+  EXPECT_EQ(run.code, 4) << run.out << run.err;
+  EXPECT_NE(run.out.find("cannot act in this case"), std::string::npos) << run.out;
+}
+
 TEST(Tool, WithoutValidationThereIsNoVerdict) {
   const ScratchFolder folder;
   write_file(folder / "c.json", tiny_config(1));

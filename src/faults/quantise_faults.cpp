@@ -263,7 +263,13 @@ std::vector<Fault> quantisation_faults() {
        v,
        v,
        {},
-       [](FaultContext& f) { f.out.o_offset.bytes = f.out.v_offset.bytes; }},
+       [](FaultContext& f) {
+         const Tensor& removed = f.out.v_offset;
+         if (removed.empty())
+           std::fill(f.out.o_offset.bytes.begin(), f.out.o_offset.bytes.end(), std::byte{0});
+         else
+           f.out.o_offset.bytes = removed.bytes;
+       }},
       {"correct_v_of_neighbour",
        "what rounding took from the next head's V is put back",
        kAttention,

@@ -249,6 +249,18 @@ TEST(Tool, ResumeRunsAgainWhatWasPlantedOrNotTimed) {
   EXPECT_TRUE(read_json_report(json).cases.at(0).cold);
 }
 
+// With the default settings nothing is removed from V, and its offset is empty.
+TEST(Tool, ASkippedCorrectionOfVIsCaughtWithTheDefaultSettings) {
+  const ScratchFolder folder;
+  write_file(folder / "c.json", tiny_config(1));
+  const ProcessResult run = run_tool({"--config", folder / "c.json", "--device", "cpu", "--kernel",
+                                      "sage_mma_fp8", "--inject", "correct_v_skipped"});
+  EXPECT_EQ(run.code, 3) << run.out << run.err;
+  EXPECT_NE(run.out.find("first diverging stage: v_codes (o_offset: v_offset + mean"),
+            std::string::npos)
+      << run.out;
+}
+
 TEST(Tool, AFaultThatCannotActIsNoVerdict) {
   const ProcessResult run =
       run_tool({"--config", std::string(SAGEBENCH_SOURCE_DIR) + "/configs/edge_cases.json",

@@ -88,11 +88,12 @@ ResultFiles::ResultFiles(const Options& options, const Suite& suite) {
   std::set<fs::path> places;
   for (const std::string& path : paths_)
     for (const std::string& file : {path, partial(path)}) {
-      if (read.contains(place(file)))
+      const fs::path there = place(file);
+      if (read.contains(there))
         throw UsageError(file +
                          ": is the config itself or a file that it reads; give the report another");
       check_writable(file);
-      if (!places.insert(place(file)).second)
+      if (!places.insert(there).second)
         throw UsageError(file + ": named for two reports; give each its own file");
     }
 }

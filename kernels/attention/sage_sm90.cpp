@@ -91,7 +91,6 @@ AttentionKernel sage_sm90_row() {
   row.name = "sage_sm90";
   row.architectures = "sm_90a";
   row.defaults.p = PMode::kLinear;
-  row.defaults.smooth_v = Smooth::kNone;
   row.supports = supports_sage_sm90;
   row.runs_on = [](int compute_capability) { return compute_capability == 90; };
   row.layout = sage_sm90_layout;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 namespace sagebench {
 
@@ -18,7 +18,9 @@ std::string hash_hex(std::string_view bytes) {
 std::string hash_of_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return "";
-  return hash_hex(std::string(std::istreambuf_iterator<char>(in), {}));
+  std::ostringstream content;
+  content << in.rdbuf();
+  return hash_hex(content.view());
 }
 
 }  // namespace sagebench

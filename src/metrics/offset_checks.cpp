@@ -49,10 +49,8 @@ void check_offset(const TensorView& x, const int32_t* cu, const Tensor& offset, 
       const bool live = removed && d < x.dim;
       const double expected = live ? mean.value[static_cast<size_t>(d)] : 0;
       const double found = actual[i * padded + d];
-      // an infinity and a NaN in the input may meet in either order
-      const bool both_bad = !std::isfinite(expected) && !std::isfinite(found);
       tallies[0].add(
-          both_bad ? 0 : error_between(expected, found),
+          error_of_sum(expected, found),
           live && std::isfinite(expected)
               ? mean_limit(static_cast<double>(mean.count), mean.magnitude[static_cast<size_t>(d)])
               : 0,
@@ -99,9 +97,8 @@ void check_lse_dot(const AttentionOperands& x, const StageOutputs& out,
       const double actual = out.lse_dot.as<float>()[head * tokens + token];
       // any order of an fp32 dot product of head_dim terms
       const double limit = kFp32Unit * (x.q.dim + 2) * magnitude;
-      const bool both_bad = !std::isfinite(dot) && !std::isfinite(actual);
-      tallies[0].add(both_bad ? 0 : error_between(dot, actual), std::isfinite(limit) ? limit : 0,
-                     dot, actual, {owner.sequence, head, owner.token, -1});
+      tallies[0].add(error_of_sum(dot, actual), std::isfinite(limit) ? limit : 0, dot, actual,
+                     {owner.sequence, head, owner.token, -1});
     }
   });
   if (tally.checked)

@@ -31,6 +31,11 @@ inline double error_between(double expected, double actual) {
   return same ? 0 : kInfinity;
 }
 
+// The same for a sum over the inputs: an infinity and a NaN among them may meet in either order.
+inline double error_of_sum(double expected, double actual) {
+  return std::isfinite(expected) || std::isfinite(actual) ? error_between(expected, actual) : 0;
+}
+
 struct Tally {
   int64_t checked = 0, wrong = 0;
   double worst = 0, limit = 0;  // of the element with the largest error in units of its limit

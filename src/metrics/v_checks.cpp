@@ -63,6 +63,16 @@ struct ChannelMax {
   }
 };
 
+// What rounding took from a channel, and what an fp32 sum of it may be off by.
+struct Lost {
+  double sum = 0, size = 0, slack = 0;
+  void add(double term, double rounding) {
+    sum += term;
+    size += std::fabs(term);
+    slack += rounding;
+  }
+};
+
 enum { kScale, kCode, kCorrection, kRules };
 
 struct VChecker {
@@ -107,45 +117,38 @@ struct VChecker {
     }
     for (int d = 0; d < v.dim; ++d)
       check_scale(maxima[static_cast<size_t>(d)], scales[d], {sequence, head, -1, d}, tallies);
+    const bool corrected = !out.o_offset.empty() && length > 0;
+    std::vector<Lost> lost(maxima.size());
     each(first, length, head, row, [&](int64_t t, int d, double value, double slack) {
-      if (!maxima[static_cast<size_t>(d)].finite) return;  // codes of NaN and infinity are open
-      const double inverse = 1 / static_cast<double>(scales[d]);
-      const double exact = value * inverse;
       const int64_t at = ((first + t) * v.heads + head) * padded + d;
       const size_t bits = fp8 ? out.v_codes.as<uint8_t>()[at] : out.v_codes.as<uint16_t>()[at];
       const Rounding& code = table[bits];
+      if (corrected)
+        lost[static_cast<size_t>(d)].add(value - double{scales[d]} * code.value,
+                                         slack + kFp32Unit * std::fabs(value));
+      if (!maxima[static_cast<size_t>(d)].finite) return;  // codes of NaN and infinity are open
+      const double inverse = 1 / static_cast<double>(scales[d]);
+      const double exact = value * inverse;
       const double outside = std::max({code.low - exact, exact - code.high, 0.0});
       tallies[kCode].add(std::isfinite(code.value) ? outside : kInfinity,
                          kCodeSlack * std::fabs(exact) + slack * inverse, exact, code.value,
                          {sequence, head, t, d});
     });
+    if (corrected) check_correction(sequence, head, length, lost, tallies);
   }
 
-  // What rounding took, from the subject's own codes. Sums in fp32, as of a mean.
-  void check_correction(int64_t sequence, int64_t first, int64_t length, int head,
+  void check_correction(int64_t sequence, int head, int64_t length, const std::vector<Lost>& lost,
                         std::array<Tally, kRules>& tallies) const {
     const int64_t row = sequence * v.heads + head;
-    std::vector<double> lost(static_cast<size_t>(v.dim)), size(lost.size()), slack(lost.size());
-    each(first, length, head, row, [&](int64_t t, int d, double value, double rounding) {
-      const auto channel = static_cast<size_t>(d);
-      const double scale = out.v_scales.as<float>()[row * padded + d];
-      const uint8_t code = out.v_codes.as<uint8_t>()[((first + t) * v.heads + head) * padded + d];
-      const double term = value - scale * float_from_e4m3(code);
-      lost[channel] += term;
-      size[channel] += std::fabs(term);
-      slack[channel] += rounding + kFp32Unit * std::fabs(value);
-    });
     const auto n = static_cast<double>(length);
     for (int d = 0; d < v.dim; ++d) {
-      const auto channel = static_cast<size_t>(d);
-      const double expected = offset(row, d) + lost[channel] / n;
+      const Lost& l = lost[static_cast<size_t>(d)];
+      const double expected = offset(row, d) + l.sum / n;
       const double actual = out.o_offset.as<float>()[row * padded + d];
-      const double limit = mean_limit(n, size[channel] / n) + slack[channel] / n +
-                           2 * kFp32Unit * std::fabs(expected);
-      const bool both_bad = !std::isfinite(expected) && !std::isfinite(actual);
-      tallies[kCorrection].add(both_bad ? 0 : error_between(expected, actual),
-                               std::isfinite(limit) ? limit : 0, expected, actual,
-                               {sequence, head, -1, d});
+      const double limit =
+          mean_limit(n, l.size / n) + l.slack / n + 2 * kFp32Unit * std::fabs(expected);
+      tallies[kCorrection].add(error_of_sum(expected, actual), std::isfinite(limit) ? limit : 0,
+                               expected, actual, {sequence, head, -1, d});
     }
   }
 
@@ -182,10 +185,7 @@ void check_v_codes(const AttentionOperands& x, const Kernel& kernel, const Stage
   auto [scales, codes, corrections] =
       tally_over<kRules>(batch * x.v.heads, [&](int64_t i, auto& tallies) {
         const int64_t b = i / x.v.heads;
-        const auto head = static_cast<int>(i % x.v.heads);
-        checker.check(b, cu[b], cu[b + 1] - cu[b], head, tallies);
-        if (!out.o_offset.empty() && cu[b + 1] > cu[b])
-          checker.check_correction(b, cu[b], cu[b + 1] - cu[b], head, tallies);
+        checker.check(b, cu[b], cu[b + 1] - cu[b], static_cast<int>(i % x.v.heads), tallies);
       });
   if (scales.checked)
     checks.push_back(

@@ -154,7 +154,6 @@ struct Case {
   uint64_t seed = 0;
   std::string config_path;              // for the rerun command
   std::vector<std::string> files_read;  // trace and activations, resolved paths
-  std::string content_hash;             // of the activations' bytes; empty: generated
   std::string canonical_json;  // the expanded scenario, one line, for the report and its hash
   std::string pointer;         // JSON pointer of the scenario in its file, for later errors
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/hash.h"
 #include "inputs/distributions.h"
 #include "inputs/safetensors.h"
 #include "ops/op.h"
@@ -252,7 +251,6 @@ void adopt_file(const Value& scenario, Case& c) {
   FileContent content;
   try {
     content = read_content(c);
-    c.content_hash = hash_of_file(c.input.file);
   } catch (const UsageError& e) {
     file.fail(e.what());
   }

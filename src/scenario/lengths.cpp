@@ -20,7 +20,7 @@ enum Stream : uint64_t { kQoLen = 128, kKvLen, kKvLenBefore, kPick };
 
 struct Draw {
   const Value& object;  // the length object
-  const Case& c;
+  Case& c;
   int64_t requests;
   uint64_t stream;
 };
@@ -87,6 +87,7 @@ Lengths trace(const Value& form, const Draw& d) {
   const std::string name = form.text();
   const auto path = find_beside(d.c.config_path, name);
   if (!path) form.fail(not_found(d.c.config_path, name));
+  d.c.files_read.push_back(*path);
   const Value column = required(d.object, "column");
   const std::string column_name = column.text();
   Lengths all;
@@ -141,8 +142,7 @@ std::string describe(const Value& object) {
 }
 
 // `requests`: how many when the object does not say.
-Lengths draw_lengths(const Value& object, const Case& c, Stream use,
-                     std::optional<int64_t> requests) {
+Lengths draw_lengths(const Value& object, Case& c, Stream use, std::optional<int64_t> requests) {
   const FormRow* form = nullptr;
   for (const FormRow& row : kForms)
     if (const auto value = object.find(row.key)) {
@@ -161,7 +161,7 @@ Lengths draw_lengths(const Value& object, const Case& c, Stream use,
   return form->draw(*object.find(form->key), {object, c, *requests, stream});
 }
 
-Lengths read_lengths(const Value& v, const Case& c, Stream use, std::optional<int64_t> requests) {
+Lengths read_lengths(const Value& v, Case& c, Stream use, std::optional<int64_t> requests) {
   if (v.json().is_object()) {
     v.allow_only(length_keys());
     return draw_lengths(v, c, use, requests);
@@ -183,7 +183,7 @@ void check_total(const Value& v, const char* key, const Lengths& lengths) {
               std::to_string(total) + " tokens in all; at most 2^31 - 1, as cu_seqlens is int32");
 }
 
-Lengths matching(const Value& v, const Case& c, Stream use, size_t batch) {
+Lengths matching(const Value& v, Case& c, Stream use, size_t batch) {
   Lengths lengths = read_lengths(v, c, use, static_cast<int64_t>(batch));
   if (lengths.size() != batch)
     v.fail(std::to_string(lengths.size()) + " lengths for " + std::to_string(batch) +
@@ -219,18 +219,6 @@ std::vector<Field> batch_fields() {
   for (const std::string& key : kBatchKeys) fields.push_back({key, kForAll, {}, {}, {}, {}});
   for (const std::string& key : length_keys()) fields.push_back({key, kForAll, {}, {}, {}, {}});
   return fields;
-}
-
-// Paths of the traces named anywhere in `json`.
-static void note_traces(const Json& json, Case& c) {
-  if (!json.is_structured()) return;
-  for (const auto& [key, value] : json.items()) {
-    if (key == "trace" && value.is_string()) {
-      const auto path = find_beside(c.config_path, value.get<std::string>());
-      if (path) c.files_read.push_back(*path);
-    }
-    note_traces(value, c);
-  }
 }
 
 void read_batch(const Value& v, Case& c) {
@@ -271,7 +259,6 @@ void read_batch(const Value& v, Case& c) {
         before->fail("sequence " + std::to_string(b) + " ends past position 2^31 - 2");
   }
   if (const auto source = v.find("source")) batch.source = source->text();
-  note_traces(v.json(), c);
 }
 
 Json write_batch(const Case& c) {

@@ -137,7 +137,7 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
 }
 
 std::string scenario_hash(const Case& c) {
-  return hash_hex(c.canonical_json + c.content_hash);
+  return hash_hex(c.canonical_json + (c.input.file.empty() ? "" : hash_of_file(c.input.file)));
 }
 
 }  // namespace sagebench

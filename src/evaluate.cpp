@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "faults/faults.h"
 #include "inputs/inputs.h"
 #include "metrics/cache_map.h"
 #include "ops/host_bytes.h"
@@ -230,6 +231,9 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
     if (!kernel.unsupported.empty()) {
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
+    } else if (options.fault && !options.fault->can_act(c, kernel)) {
+      r.status = CaseStatus::kSkipped;
+      r.reason = "no verdict: fault " + options.fault->name + " cannot act in this case";
     } else {
       executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
       if (c.validate.rows == Rows::kFull) kept_rows = total(c.batch.qo_len) * c.model.num_qo_heads;

@@ -29,6 +29,9 @@ struct Fault {
   Stage stage;                                // the stage it is planted in
   std::function<void(FaultContext&)> before;  // changes what the stage reads, or empty
   std::function<void(FaultContext&)> after;   // changes what it leaves, or empty
+  bool (*fits)(const Case&, const Kernel&);   // whether it can change anything in a case of its op
+
+  bool can_act(const Case& c, const Kernel& kernel) const { return c.op == op && fits(c, kernel); }
 };
 const std::vector<Fault>& faults();
 const Fault* find_fault(const std::string& name);

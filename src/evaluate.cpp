@@ -231,9 +231,9 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
     if (!kernel.unsupported.empty()) {
       r.status = CaseStatus::kUnsupported;
       r.reason = kernel.unsupported;
-    } else if (const char* why = options.fault ? cannot_act(*options.fault, c) : nullptr) {
+    } else if (options.fault && !options.fault->can_act(c, kernel)) {
       r.status = CaseStatus::kSkipped;
-      r.reason = "fault " + options.fault->name + " cannot act in this case: " + why;
+      r.reason = "no verdict: fault " + options.fault->name + " cannot act in this case";
     } else {
       executor.require_memory(op_of(c.op).work(c, kernel).device_bytes);
       if (c.validate.rows == Rows::kFull) kept_rows = total(c.batch.qo_len) * c.model.num_qo_heads;

@@ -83,11 +83,9 @@ ExitCode run_config(const Options& options) {
   print(render_console_header(report, style));
   for (const PlannedRun& run : plan) {
     if (done.contains(run.id())) continue;
-    const bool planted = fault && fault->op == run.c->op;
-    CaseResult result =
-        evaluate(*executor, *run.c, run.kernel,
-                 {.timed = timed, .profile = options.profile, .fault = planted ? fault : nullptr});
-    if (planted) result.fault = fault->name;
+    CaseResult result = evaluate(*executor, *run.c, run.kernel,
+                                 {.timed = timed, .profile = options.profile, .fault = fault});
+    if (fault) result.fault = fault->name;
     result.rerun = rerun_command(options, result.id);
     print(render_console_row(result, style) + render_console_failure(result, style));
     if (options.profile) {

@@ -141,7 +141,7 @@ FaultOutcome try_fault(const Fault& fault, const std::vector<SelftestCase>& case
   FaultOutcome outcome;
   std::string how = "every check passed";
   for (const SelftestCase& s : cases) {
-    if (s.c.op != fault.op) continue;
+    if (!fault.can_act(s.c, s.kernel)) continue;
     const auto failure = first_failure(s, &fault, nullptr);
     if (!failure) continue;
     how = describe(s, *failure);

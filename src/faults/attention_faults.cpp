@@ -17,16 +17,17 @@ int64_t length_of(const int32_t* cu, int64_t b) {
 
 // ---- keys seen ---------------------------------------------------------------------------------
 
+// Ends the last sequence that attends early; behind it nobody reads a key.
 void end_last_sequence(FaultContext& f, int64_t keys_less) {
-  cu_kv(f)[batch_of(f)] -= static_cast<int32_t>(keys_less);
+  for (int64_t b = last_attending(f.c); b < batch_of(f); ++b)
+    cu_kv(f)[b + 1] -= static_cast<int32_t>(keys_less);
 }
 
 // Every row of the last sequence but its last one sees one key more.
 void see_one_key_ahead(FaultContext& f) {
-  const int64_t b = batch_of(f) - 1, first = cu_kv(f)[b], keys = length_of(cu_kv(f), b);
+  const int64_t b = last_attending(f.c), first = cu_kv(f)[b], keys = length_of(cu_kv(f), b);
   const int64_t queries = length_of(cu_q(f), b), heads = f.c.model.num_qo_heads;
   const int64_t dim = f.c.model.head_dim_v;
-  if (!f.c.causal) return;
   const sage::Mask mask = f.c.mask();
   f.c.causal = false;
   for (int32_t h = 0; h < heads; ++h)
@@ -44,28 +45,27 @@ void see_one_key_ahead(FaultContext& f) {
 
 // ---- operands read -----------------------------------------------------------------------------
 
-// Query heads 1 and 2 trade places: with two query heads per KV head, h % Hkv for h / group.
-void swap_query_heads(FaultContext& f, Tensor& t, int64_t outer, int64_t inner) {
-  const int64_t heads = f.c.model.num_qo_heads;
-  const auto bytes = inner * static_cast<int64_t>(size_of(t.dtype));
-  for (int64_t o = 0; o < outer; ++o) {
-    const auto head = t.bytes.begin() + (o * heads + 1) * bytes;
-    std::swap_ranges(head, head + bytes, head + bytes);
-  }
+// One KV head per query head in t, whose axis of KV heads is `axis`: query head h gets h % Hkv.
+void deal_heads(const Model& m, Tensor& t, size_t axis) {
+  if (t.empty()) return;
+  const Tensor from = t;
+  std::vector<int64_t> shape = from.shape;
+  shape[axis] = m.num_qo_heads;
+  t = Tensor(from.dtype, shape);
+  auto bytes = static_cast<int64_t>(size_of(t.dtype));
+  for (size_t i = axis + 1; i < shape.size(); ++i) bytes *= shape[i];
+  const int64_t outer = axis == 0 ? 1 : shape[0];
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t h = 0; h < m.num_qo_heads; ++h)
+      std::copy_n(from.bytes.begin() + (o * m.num_kv_heads + h % m.num_kv_heads) * bytes, bytes,
+                  t.bytes.begin() + (o * m.num_qo_heads + h) * bytes);
 }
 void map_heads_wrongly(FaultContext& f) {
-  const int64_t tokens = f.out.q_codes.shape[0];
-  swap_query_heads(f, f.out.q_codes, tokens, f.out.q_codes.shape[2]);
-  swap_query_heads(f, f.out.q_scales, 1, f.out.q_scales.shape[1]);
-  if (!f.out.lse_dot.empty()) swap_query_heads(f, f.out.lse_dot, 1, tokens);
-}
-void map_heads_back(FaultContext& f) {
-  swap_query_heads(f, f.out.o, f.out.o.shape[0], f.out.o.shape[2]);
-  if (!f.out.lse.empty()) swap_query_heads(f, f.out.lse, 1, f.out.lse.shape[1]);
-}
-
-void zero(Tensor& t) {
-  std::fill(t.bytes.begin(), t.bytes.end(), std::byte{0});
+  StageOutputs& out = f.out;
+  deal_heads(f.c.model, out.k_scales, 0);
+  for (Tensor* t : {&out.k_codes, &out.v_codes, &out.v_scales, &out.v_offset, &out.o_offset})
+    deal_heads(f.c.model, *t, 1);
+  f.c.model.num_kv_heads = f.c.model.num_qo_heads;
 }
 
 void round_p_like_fp16(FaultContext& f) {
@@ -102,7 +102,8 @@ std::vector<double> scores_of(FaultContext& f, const QueryRow& r, int64_t keys) 
 // When the maximum rises between two tiles, the denominator is rescaled and O is not.
 void forget_rescale(FaultContext& f) {
   const int64_t heads = f.c.model.num_qo_heads, dim = f.c.model.head_dim_v;
-  const int64_t b = batch_of(f) - 1, queries = length_of(cu_q(f), b), tile = f.kernel.layout.tile_k;
+  const int64_t tile = f.kernel.layout.tile_k, b = last_attending(f.c, tile);
+  const int64_t queries = length_of(cu_q(f), b);
   const int64_t kv_heads = f.c.model.num_kv_heads, padded = f.kernel.layout.head_dim_v;
   for (int32_t h = 0; h < heads; ++h)
     for (int64_t t = 0; t < queries; ++t) {
@@ -140,16 +141,17 @@ int64_t row_bytes(const Tensor& o) {
   return o.shape[2] * static_cast<int64_t>(size_of(o.dtype));
 }
 
-// The last row still holds what a call with another softmax scale left there.
+// The last row of a sequence still holds what a call with another softmax scale left there.
 void stale_last_row(FaultContext& f) {
-  const int64_t b = batch_of(f) - 1, dim = f.c.model.head_dim_v;
+  const int64_t b = last_attending(f.c, 1), dim = f.c.model.head_dim_v;
   const auto head = static_cast<int32_t>(f.c.model.num_qo_heads - 1);
   f.c.sm_scale *= 4;
   const RowSample last{{{static_cast<int32_t>(b), head, length_of(cu_q(f), b) - 1}}, 1};
   const AttentionRows old =
       emulate_attention(f.c, f.out, f.in.cu_seqlens_q, f.in.cu_seqlens_kv, f.kernel, last);
   for (int64_t d = 0; d < dim; ++d)
-    f.out.o.set(f.out.o.size() - dim + d, static_cast<float>(old.o[static_cast<size_t>(d)]));
+    f.out.o.set((int64_t{cu_q(f)[b + 1]} * f.c.model.num_qo_heads - 1) * dim + d,
+                static_cast<float>(old.o[static_cast<size_t>(d)]));
 }
 
 void leave_last_row_unwritten(FaultContext& f) {
@@ -164,7 +166,6 @@ void map_lse(FaultContext& f, const Fn& fn) {
 }
 
 void transpose_lse(FaultContext& f) {
-  if (f.out.lse.empty()) return;
   const Tensor lse = f.out.lse;
   const int64_t heads = lse.shape[0], tokens = lse.shape[1];
   for (int64_t i = 0; i < lse.size(); ++i)
@@ -180,50 +181,59 @@ std::vector<Fault> attention_faults() {
        kAttention,
        kOut,
        kOut,
-       [](FaultContext& f) { ++cu_kv(f)[1]; },
+       [](FaultContext& f) { ++cu_kv(f)[first_with_neighbour(f.c) + 1]; },
        {},
-       [](const Case& c) -> const char* {
-         return c.batch.size() > 1 && c.batch.kv_len[1] > 0 ? nullptr : "no sequence follows";
-       }},
+       needs::neighbours_keys},
       {"kv_len_minus_one",
        "the last key is never seen",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) { end_last_sequence(f, 1); },
-       {}},
+       {},
+       needs::attention},
       {"dropped_tail_tile",
        "the last, partly filled tile is skipped",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) {
-         end_last_sequence(f, length_of(cu_kv(f), batch_of(f) - 1) % f.kernel.layout.tile_k);
+         end_last_sequence(f, length_of(cu_kv(f), last_attending(f.c)) % f.kernel.layout.tile_k);
        },
-       {}},
-      {"causal_off_by_one", "sees one key ahead", kAttention, kOut, kOut, {}, see_one_key_ahead},
+       {},
+       needs::tail_tile},
+      {"causal_off_by_one",
+       "sees one key ahead",
+       kAttention,
+       kOut,
+       kOut,
+       {},
+       see_one_key_ahead,
+       needs::causal},
       {"wrong_alignment",
        "top_left for bottom_right",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) { f.c.bottom_right = !f.c.bottom_right; },
-       {}},
+       {},
+       needs::causal_unlike_lengths},
       {"causal_ignored",
        "sees every key",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) { f.c.causal = false; },
-       {}},
-      {"gqa_mapping", "query heads 1 and 2 with each other's KV head", kAttention, kOut, kOut,
-       map_heads_wrongly, map_heads_back,
-       [](const Case& c) -> const char* {
-         const int group = c.model.num_qo_heads / c.model.num_kv_heads;
-         return c.model.num_qo_heads > 2 && 1 / group != 2 / group
-                    ? nullptr
-                    : "query heads 1 and 2 share a KV head";
-       }},
+       {},
+       needs::causal},
+      {"gqa_mapping",
+       "KV head h % Hkv",
+       kAttention,
+       kOut,
+       kOut,
+       map_heads_wrongly,
+       {},
+       needs::grouped_heads},
       {"k_scale_of_neighbour_read",
        "scores with the next group's scale",
        kAttention,
@@ -232,14 +242,16 @@ std::vector<Fault> attention_faults() {
        [](FaultContext& f) {
          rotate_axis(f.out.k_scales, f.out.k_scales.shape[0], f.out.k_scales.shape[1], 1);
        },
-       {}},
+       {},
+       needs::attention},
       {"per_block_scale_read",
        "scores with the block's first scale",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) { f.kernel.layout.k_groups.pattern = sage::GroupPattern::kAll; },
-       {}},
+       {},
+       needs::grouped_k_scales},
       {"v_scale_missing",
        "codes of V taken for values",
        kAttention,
@@ -248,7 +260,8 @@ std::vector<Fault> attention_faults() {
        [](FaultContext& f) {
          for (int64_t i = 0; i < f.out.v_scales.size(); ++i) f.out.v_scales.set(i, 1);
        },
-       {}},
+       {},
+       needs::attention},
       {"smooth_v_not_added_back",
        "V's offset is lost",
        kAttention,
@@ -258,43 +271,56 @@ std::vector<Fault> attention_faults() {
          zero(f.out.v_offset);
          zero(f.out.o_offset);
        },
-       {}},
+       {},
+       needs::smooth_v},
       {"sm_scale_missing",
        "softmax of the bare scores",
        kAttention,
        kOut,
        kOut,
        [](FaultContext& f) { f.c.sm_scale = 1; },
-       {}},
+       {},
+       needs::sm_scale},
       {"p_unrounded",
        "P keeps more bits than its type has",
        kAttention,
        kOut,
        kOut,
        round_p_like_fp16,
-       {}},
+       {},
+       needs::fp8_p},
       {"rescale_missing",
        "O is not rescaled when the maximum rises",
        kAttention,
        kOut,
        kOut,
        {},
-       forget_rescale},
+       forget_rescale,
+       needs::two_tiles},
       {"nan_in_o",
        "one element is NaN",
        kAttention,
        kOut,
        kOut,
        {},
-       [](FaultContext& f) { f.out.o.set(f.out.o.size() / 2, NAN); }},
-      {"stale_row", "a row of the previous call", kAttention, kOut, kOut, {}, stale_last_row},
+       [](FaultContext& f) { f.out.o.set(f.out.o.size() / 2, NAN); },
+       needs::queries},
+      {"stale_row",
+       "a row of the previous call",
+       kAttention,
+       kOut,
+       kOut,
+       {},
+       stale_last_row,
+       needs::two_keys},
       {"unwritten_row",
        "a row is never written",
        kAttention,
        kOut,
        kOut,
        {},
-       leave_last_row_unwritten},
+       leave_last_row_unwritten,
+       needs::queries},
       {"neighbours_row",
        "rows land one token early",
        kAttention,
@@ -303,7 +329,8 @@ std::vector<Fault> attention_faults() {
        {},
        [](FaultContext& f) {
          rotate_axis(f.out.o, 1, f.out.o.shape[0], f.out.o.shape[1] * f.out.o.shape[2]);
-       }},
+       },
+       needs::two_tokens},
 
       {"lse_base_2",
        "LSE in bits",
@@ -311,28 +338,32 @@ std::vector<Fault> attention_faults() {
        kSum,
        kSum,
        {},
-       [](FaultContext& f) { map_lse(f, [](float v) { return v / std::log(2.0f); }); }},
+       [](FaultContext& f) { map_lse(f, [](float v) { return v / std::log(2.0f); }); },
+       needs::lse},
       {"lse_without_smoothing",
        "q . k_offset is not added back",
        kAttention,
        kSum,
        kSum,
        [](FaultContext& f) { f.out.lse_dot = Tensor{}; },
-       {}},
+       {},
+       needs::lse_smoothed},
       {"lse_transposed",
        "[tokens, heads] for [heads, tokens]",
        kAttention,
        kSum,
        kSum,
        {},
-       transpose_lse},
+       transpose_lse,
+       needs::lse_of_many},
       {"lse_of_no_keys",
        "0 where there is no key",
        kAttention,
        kSum,
        kSum,
        {},
-       [](FaultContext& f) { map_lse(f, [](float v) { return std::isinf(v) ? 0.0f : v; }); }},
+       [](FaultContext& f) { map_lse(f, [](float v) { return std::isinf(v) ? 0.0f : v; }); },
+       needs::lse_of_no_keys},
       {"lse_dot_of_neighbour",
        "q . k_offset of the next head",
        kAttention,
@@ -342,7 +373,8 @@ std::vector<Fault> attention_faults() {
        [](FaultContext& f) {
          if (Tensor& dot = f.out.lse_dot; !dot.empty())
            rotate_axis(dot, 1, dot.shape[0], dot.shape[1]);
-       }},
+       },
+       needs::lse_smoothed_heads},
   };
 }
 

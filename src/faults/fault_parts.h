@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "faults/fault_conditions.h"
 #include "faults/faults.h"
 
 namespace sagebench {
@@ -21,6 +22,10 @@ inline int32_t* cu_q(FaultContext& f) {
 }
 inline int32_t* cu_kv(FaultContext& f) {
   return f.in.cu_seqlens_kv.as<int32_t>();
+}
+
+inline void zero(Tensor& t) {
+  std::fill(t.bytes.begin(), t.bytes.end(), std::byte{0});
 }
 
 // Elements of t as [outer, count, inner]: index `i` of the middle takes what `(i + 1) % count` has.

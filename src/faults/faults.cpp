@@ -20,17 +20,4 @@ const Fault* find_fault(const std::string& name) {
   return nullptr;
 }
 
-const char* cannot_act(const Fault& fault, const Case& c) {
-  if (fault.stage == Stage::kRope && c.rope.style == sage::RopeStyle::kNone)
-    return "nothing is rotated";
-  const Batch& batch = c.batch;
-  int64_t tokens = 0, rows = 0;  // of queries; those with a key
-  for (size_t b = 0; b < batch.qo_len.size(); ++b) {
-    tokens += batch.qo_len[b];
-    if (batch.kv_len[b] > 0) rows += batch.qo_len[b];
-  }
-  if (tokens == 0 || (op_of(c.op).attends && rows == 0)) return "no row has a key";
-  return fault.refuses ? fault.refuses(c) : nullptr;
-}
-
 }  // namespace sagebench

@@ -22,17 +22,17 @@ struct FaultContext {
 };
 
 struct Fault {
-  std::string name;                                      // "dropped_tail"
-  std::string what;                                      // one phrase for the reader
-  OpKind op;                                             // of the case that shows it
-  Stage caught_at;                                       // the stage whose check must fail first
-  Stage stage;                                           // the stage it is planted in
-  std::function<void(FaultContext&)> before;             // changes what the stage reads, or empty
-  std::function<void(FaultContext&)> after;              // changes what it leaves, or empty
-  std::function<const char*(const Case&)> refuses = {};  // why it cannot be planted, or nullptr
+  std::string name;                           // "dropped_tail"
+  std::string what;                           // one phrase for the reader
+  OpKind op;                                  // of the case that shows it
+  Stage caught_at;                            // the stage whose check must fail first
+  Stage stage;                                // the stage it is planted in
+  std::function<void(FaultContext&)> before;  // changes what the stage reads, or empty
+  std::function<void(FaultContext&)> after;   // changes what it leaves, or empty
+  bool (*fits)(const Case&, const Kernel&);   // whether it can change anything in a case of its op
+
+  bool can_act(const Case& c, const Kernel& kernel) const { return c.op == op && fits(c, kernel); }
 };
-// Why the fault cannot act in this case, or nullptr.
-const char* cannot_act(const Fault& fault, const Case& c);
 const std::vector<Fault>& faults();
 const Fault* find_fault(const std::string& name);
 

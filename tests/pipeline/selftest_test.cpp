@@ -48,9 +48,14 @@ TEST(Selftest, FaultsAreManyAndDistinct) {
 TEST(Selftest, HarmlessFaultIsMissed) {
   const std::vector<SelftestCase> cases = selftest_cases();
   const auto nothing = [](FaultContext&) {};
-  const Fault harmless{"harmless",   "does nothing", OpKind::kKvCacheWrite,
-                       Stage::kRope, Stage::kRope,   nothing,
-                       nothing};
+  const Fault harmless{"harmless",
+                       "does nothing",
+                       OpKind::kKvCacheWrite,
+                       Stage::kRope,
+                       Stage::kRope,
+                       nothing,
+                       nothing,
+                       [](const Case&, const Kernel&) { return true; }};
   const FaultOutcome outcome = try_fault(harmless, cases);
   EXPECT_FALSE(outcome.caught);
   EXPECT_EQ(outcome.line.substr(outcome.line.size() - 6), "MISSED");

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 void make_directory(const std::string& path) {
   std::error_code error;
   fs::create_directory(path, error);
-  if (!fs::is_directory(path))
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored))
     throw UsageError("--out: " + path +
                      " cannot be made a directory: " + (error ? error.message() : "it is a file") +
                      "; its parent has to exist and be writable");

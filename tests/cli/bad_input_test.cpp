@@ -187,9 +187,29 @@ TEST(BadPlaces, AReportNeverReplacesWhatTheConfigReads) {
   EXPECT_EQ(run.code, 0) << run.err;
   std::filesystem::remove(folder / "loop");
   std::filesystem::create_symlink("loop", folder / "loop");
-  run = run_tool({"--config", folder / "c.json", "--device", "cpu", "--json", folder / "loop"});
-  EXPECT_EQ(run.code, 2) << run.err;
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  for (const auto& [flag, place] : {std::pair("--json", "loop"), std::pair("--json", "loop/r.json"),
+                                    std::pair("--out", "loop"), std::pair("--out", "loop/out")}) {
+    run = run_tool({"--config", folder / "c.json", "--device", "cpu", flag, folder / place});
+    EXPECT_EQ(run.code, 2) << flag << " " << place << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_NE(run.err.find(folder / place), std::string::npos) << run.err;
+  }
+}
+
+TEST(BadPlaces, AReportNeverReplacesTheActivations) {
+  const ScratchFolder folder;
+  const std::string file = token_file(0x3f80);
+  write_file(folder / "a.safetensors", file);
+  std::filesystem::create_symlink("a.safetensors", folder / "link");
+  write_file(folder / "c.json",
+             config_of(R"("op": "attention", "input": {"file": "a.safetensors"})"));
+  for (const char* place : {"a.safetensors", "link"}) {
+    const ProcessResult run =
+        run_tool({"--config", folder / "c.json", "--device", "cpu", "--json", folder / place});
+    EXPECT_EQ(run.code, 2) << run.err;
+    EXPECT_NE(run.err.find("a file that it reads"), std::string::npos) << run.err;
+    EXPECT_EQ(read_file(folder / "a.safetensors"), file);
+  }
 }
 
 TEST(BadPlaces, AGpuThatIsNotThereIsExitFive) {

@@ -249,6 +249,39 @@ TEST(Tool, ResumeRunsAgainWhatWasPlantedOrNotTimed) {
   EXPECT_TRUE(read_json_report(json).cases.at(0).cold);
 }
 
+TEST(Tool, ResumeSeesThatAnInputFileHasChanged) {
+  const ScratchFolder folder;
+  const auto trace = [](const char* last) { return "tokens\n3\n" + std::string(last) + "\n"; };
+  struct Input {
+    const char* file;
+    std::string before, after, fields;
+  };
+  const Input inputs[] = {{"a.safetensors", token_file(0x3f80), token_file(0x4000),
+                           R"("input": {"file": "a.safetensors"})"},
+                          {"t.csv", trace("5"), trace("6"),
+                           R"("model": {"head_dim": 64},
+          "batch": {"trace": "t.csv", "column": "tokens", "requests": 2})"}};
+  for (const Input& input : inputs) {
+    write_file(folder / input.file, input.before);
+    write_file(folder / "c.json",
+               R"({"schema": "sagebench.scenario/1",
+                   "scenarios": [{"name": "a", "op": "attention", )" +
+                   input.fields + "}]}");
+    const std::vector<std::string> command = {
+        "--config", folder / "c.json", "--device", "cpu",      "--no-timing",
+        "--json",   folder / "r.json", "--resume", "--kernel", "sage_mma_fp8"};
+    std::filesystem::remove(folder / "r.json");
+    run_tool(command);
+    const std::string earlier = read_file(folder / "r.json");
+    ASSERT_NE(earlier, "") << input.file;
+    ASSERT_NE(run_tool(command).code, 2) << input.file;
+    write_file(folder / input.file, input.after);
+    const ProcessResult run = run_tool(command);
+    EXPECT_EQ(run.code, 2) << input.file << run.out;
+    EXPECT_NE(run.err.find("settings that have changed"), std::string::npos) << run.err;
+  }
+}
+
 TEST(Tool, AFaultThatCannotActIsNoVerdict) {
   const ProcessResult run =
       run_tool({"--config", std::string(SAGEBENCH_SOURCE_DIR) + "/configs/edge_cases.json",

@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 
-#include "core/error.h"
 #include "core/interrupt.h"
 
 namespace sagebench {
@@ -60,7 +59,7 @@ void write_results(const std::string& path, const std::string& content) {
   try {
     write_file_atomically(path, content);
   } catch (const UsageError& e) {
-    throw Error(ExitCode::kInternal, e.what());
+    throw NotSaved(e.what());
   }
 }
 

@@ -119,7 +119,10 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
   suite.path = path;
   suite.hash = hash_hex(text);
   suite.name = std::filesystem::path(path).stem().string();
-  if (const auto name = root.find("name")) suite.name = name->text();
+  if (const auto name = root.find("name")) {
+    suite.name = name->text();
+    if (printable(suite.name) != suite.name) name->refuse("a name without control characters");
+  }
   Document defaults = canonical_document(Json::object(), path, "");
   if (const auto given = root.find("defaults")) {
     defaults = canonical_document(given->json(), path, "/defaults");

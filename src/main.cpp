@@ -145,7 +145,10 @@ int fail(ExitCode code, const std::string& message) {
 int main(int argc, char** argv) {
   using sagebench::ExitCode;
   try {
-    return static_cast<int>(sagebench::run(sagebench::parse_command_line(argc, argv)));
+    const ExitCode code = sagebench::run(sagebench::parse_command_line(argc, argv));
+    if (!std::cout.flush() && code != ExitCode::kWrongResult)
+      return sagebench::fail(ExitCode::kInternal, "the standard output cannot be written");
+    return static_cast<int>(code);
   } catch (const sagebench::Error& e) {
     return sagebench::fail(e.code, e.what());
   } catch (const std::bad_alloc&) {

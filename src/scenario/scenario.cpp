@@ -131,7 +131,7 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
         stray->fail(std::string("'") + key + "' belongs to a scenario, not to the defaults");
   }
   const auto scenarios = root.find("scenarios");
-  if (!scenarios) root.fail("missing key 'scenarios'");
+  if (!scenarios) root.fail("missing key 'scenarios'; expected a list of at least one");
   const std::vector<Value> list = scenarios->elements();
   if (list.empty()) scenarios->refuse("at least one scenario");
   for (const Value& scenario : list) add_scenario(scenario, defaults, overrides, suite);

@@ -139,6 +139,39 @@ TEST(Tool, WithoutValidationThereIsNoVerdict) {
   EXPECT_EQ(run.out.find(" passed "), std::string::npos) << run.out;
 }
 
+TEST(Tool, AnOutputThatCannotBeWrittenIsNotSuccess) {
+  const std::string tool = SAGEBENCH_EXECUTABLE;
+  for (const char* command : {" --config configs/smoke.json --list", " --help", " doctor",
+                              " --config configs/smoke.json --dry-run"}) {
+    const ProcessResult run = run_process({"sh", "-c", tool + command + " >/dev/full"});
+    EXPECT_EQ(run.code, 6) << command;
+    EXPECT_NE(run.err.find("standard output"), std::string::npos) << run.err;
+  }
+}
+
+// Each would take longer than any test by backtracking, or more stack than there is.
+TEST(Tool, NoFilterHangsOrCrashes) {
+  const ScratchFolder folder;
+  const auto config = [](size_t length) {
+    return R"({"schema": "sagebench.scenario/1", "scenarios": [{"name": ")" +
+           std::string(length, 'a') + R"(", "op": "attention", "batch": {"qo_len": [4]}}]})";
+  };
+  write_file(folder / "c.json", config(200));
+  const std::pair<std::string, int> filters[] = {{"(a*)*b", 4},       {"((a+)+)+$", 4},
+                                                 {"(a*)*@", 0},       {"(a)\\1", 2},
+                                                 {"a{99999}{99}", 2}, {std::string(50000, '('), 2}};
+  for (const auto& [filter, code] : filters) {
+    const ProcessResult run =
+        run_tool({"--config", folder / "c.json", "--list", "--filter", filter});
+    EXPECT_EQ(run.code, code) << filter.substr(0, 20) << run.err;
+  }
+  write_file(folder / "c.json", config(201));
+  const ProcessResult run = run_tool({"--config", folder / "c.json", "--list"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_NE(run.err.find("/scenarios/0/name: a name of 201 characters"), std::string::npos)
+      << run.err;
+}
+
 TEST(Tool, AProfiledRunIsNoVerdict) {
   const ScratchFolder folder;
   write_file(folder / "c.json", tiny_config(1));

@@ -135,7 +135,8 @@ Options parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--resume", o.resume, "Keep the results already in the results file");
   app.add_flag("--no-timing", o.no_timing,
                "Check only: every stage and property, no timed launches");
-  app.add_flag("--profile", o.profile, "Launch each case a few times for a profiler; no timings");
+  app.add_flag("--profile", o.profile,
+               "Launch each case a few times for a profiler; compares nothing");
   app.add_option("--inject", o.inject, "Plant a fault of selftest in the CPU subject")->group("");
   CLI::App* doctor = app.add_subcommand("doctor", "Say what this machine has and what is missing");
   CLI::App* selftest =

@@ -252,7 +252,7 @@ CaseResult evaluate(Executor& executor, const Case& c, const Kernel& kernel,
       }
       r.reason = first_failure(r);
       r.status = r.reason.empty() ? CaseStatus::kPassed : CaseStatus::kWrong;
-      if (r.status == CaseStatus::kPassed && !options.profile)
+      if (r.status == CaseStatus::kPassed)
         qualify(r, c.expectation(kernel.name).kind, empty && c.validate.rows != Rows::kOff,
                 executor.is_gpu());
     }

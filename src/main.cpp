@@ -81,29 +81,38 @@ ExitCode run_config(const Options& options) {
   const ConsoleStyle style = style_for(plan);
   if (!note.empty()) print("note: " + note + "\n");
   print(render_console_header(report, style));
-  for (const PlannedRun& run : plan) {
-    if (done.contains(run.id())) continue;
-    CaseResult result = evaluate(*executor, *run.c, run.kernel,
-                                 {.timed = timed, .profile = options.profile, .fault = fault});
-    if (fault) result.fault = fault->name;
-    result.rerun = rerun_command(options, result.id);
-    print(render_console_row(result, style) + render_console_failure(result, style));
-    if (options.profile) {
-      const ProfileCommands commands = profile_commands(result.id, options.config);
-      print("    " + commands.ncu + "\n    " + commands.nsys + "\n");
+  std::string not_saved;  // why
+  try {
+    for (const PlannedRun& run : plan) {
+      if (done.contains(run.id())) continue;
+      CaseResult result = evaluate(*executor, *run.c, run.kernel,
+                                   {.timed = timed, .profile = options.profile, .fault = fault});
+      if (fault) result.fault = fault->name;
+      result.rerun = rerun_command(options, result.id);
+      print(render_console_row(result, style) + render_console_failure(result, style));
+      if (options.profile) {
+        const ProfileCommands commands = profile_commands(result.id, options.config);
+        print("    " + commands.ncu + "\n    " + commands.nsys + "\n");
+      }
+      report.cases.push_back(std::move(result));
+      files.save(report);
     }
-    report.cases.push_back(std::move(result));
-    files.save(report);
+    files.finish(report);
+  } catch (const NotSaved& e) {
+    not_saved = e.what();
   }
-  files.finish(report);
   if (!done.empty()) print(std::to_string(done.size()) + " results kept from before\n");
   print(render_console_summary(report, style));
-  for (const std::string& path : files.paths()) print("report: " + path + "\n");
+  if (not_saved.empty())
+    for (const std::string& path : files.paths()) print("report: " + path + "\n");
 
-  const Verdict verdict = judge(report);
+  Verdict verdict = judge(report);
+  if (!not_saved.empty() && verdict.code != ExitCode::kWrongResult)
+    verdict.code = ExitCode::kInternal;
   for (const std::string& reason : verdict.reasons) print("  " + reason + "\n");
   print("verdict: " + std::string(name_of(verdict.code)) + " (exit " +
         std::to_string(static_cast<int>(verdict.code)) + ")\n");
+  if (!not_saved.empty()) throw Error(verdict.code, not_saved);
   return verdict.code;
 }
 
@@ -123,15 +132,8 @@ ExitCode run(const Options& options) {
   return run_config(options);
 }
 
-// One line, whatever the names and files hold that it quotes.
 int fail(ExitCode code, const std::string& message) {
-  std::string line;
-  for (const char c : message) {
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
-    line += c >= 0 && c < ' ' ? escaped : std::string(1, c);
-  }
-  std::cerr << "sagebench: " << line << "\n";
+  std::cerr << "sagebench: " << printable(message) << "\n";
   return static_cast<int>(code);
 }
 
@@ -141,7 +143,10 @@ int fail(ExitCode code, const std::string& message) {
 int main(int argc, char** argv) {
   using sagebench::ExitCode;
   try {
-    return static_cast<int>(sagebench::run(sagebench::parse_command_line(argc, argv)));
+    const ExitCode code = sagebench::run(sagebench::parse_command_line(argc, argv));
+    if (!std::cout.flush() && code != ExitCode::kWrongResult)
+      return sagebench::fail(ExitCode::kInternal, "the standard output cannot be written");
+    return static_cast<int>(code);
   } catch (const sagebench::Error& e) {
     return sagebench::fail(e.code, e.what());
   } catch (const std::bad_alloc&) {

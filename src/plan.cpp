@@ -41,9 +41,19 @@ void check_kernels(const std::vector<std::string>& asked, const std::vector<Plan
                        joined(known));
 }
 
+// Matched in polynomial time and little stack, whatever the expression; back-references are
+// refused.
 std::regex compile(const std::string& filter) {
+  constexpr size_t kLongest = 1000;  // the compiler of expressions recurses
+  if (filter.size() > kLongest)
+    throw UsageError("--filter: " + std::to_string(filter.size()) + " characters; at most " +
+                     std::to_string(kLongest));
   try {
+#ifdef __GLIBCXX__
+    return std::regex(filter, std::regex::ECMAScript | std::regex_constants::__polynomial);
+#else
     return std::regex(filter);
+#endif
   } catch (const std::regex_error& e) {
     throw UsageError("--filter: '" + filter + "' is not a regular expression: " + e.what());
   }

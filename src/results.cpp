@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 
-#include "core/error.h"
 #include "core/interrupt.h"
 
 namespace sagebench {
@@ -16,7 +15,8 @@ namespace fs = std::filesystem;
 void make_directory(const std::string& path) {
   std::error_code error;
   fs::create_directory(path, error);
-  if (!fs::is_directory(path))
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored))
     throw UsageError("--out: " + path +
                      " cannot be made a directory: " + (error ? error.message() : "it is a file") +
                      "; its parent has to exist and be writable");
@@ -59,7 +59,7 @@ void write_results(const std::string& path, const std::string& content) {
   try {
     write_file_atomically(path, content);
   } catch (const UsageError& e) {
-    throw Error(ExitCode::kInternal, e.what());
+    throw NotSaved(e.what());
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "core/error.h"
 #include "plan.h"
 #include "report/report.h"
 #include "scenario/scenario.h"
@@ -31,10 +32,10 @@ class ResultFiles {
   // word.
   Earlier earlier(const Suite& suite, const std::vector<PlannedRun>& plan, bool timed) const;
 
-  // After every case. Writing a long report takes no more than a tenth of the run: a case that ends
-  // soon after a save of many waits for the next.
+  // After every case; throws NotSaved. Writing a long report takes no more than a tenth of the run:
+  // a case that ends soon after a save of many waits for the next.
   void save(const Report& report);
-  void finish(const Report& report) const;  // after the last one
+  void finish(const Report& report) const;  // after the last one; throws NotSaved
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
@@ -43,6 +44,11 @@ class ResultFiles {
   std::chrono::steady_clock::time_point next_save_{};
   std::vector<const Format*> formats_;  // of paths_, one each
   std::vector<std::string> paths_;
+};
+
+// A place that took results before takes no more: the disk is full.
+struct NotSaved : Error {
+  explicit NotSaved(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
 // Takes the results over. Throws UsageError when another version or device measured them.

@@ -18,9 +18,13 @@ enum class ExitCode {
   kInternal = 6,  // CUDA or internal error
 };
 
+// With what would cut a line short or act on a terminal as \x..: messages quote names and files.
+std::string printable(const std::string& text);
+
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code(code) {}
+  Error(ExitCode code, const std::string& message)
+      : std::runtime_error(printable(message)), code(code) {}
   const ExitCode code;
 };
 

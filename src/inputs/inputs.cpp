@@ -10,7 +10,6 @@
 #include "inputs/fill.h"
 #include "inputs/pages.h"
 #include "inputs/rope_table.h"
-#include "inputs/safetensors.h"
 #include "ops/op.h"
 
 namespace sagebench {
@@ -107,20 +106,6 @@ Inputs make_frame(const Case& c) {
   return in;
 }
 
-// A tensor of the case's file in the case's dtype; values that the dtype cannot hold are errors.
-Tensor read_as(const Case& c, const SafetensorsFile& file, const std::string& name) {
-  Tensor raw = file.read(name);
-  Tensor out = raw.dtype == c.dtype ? std::move(raw) : Tensor(c.dtype, raw.shape);
-  const bool convert = !raw.bytes.empty();
-  for (int64_t i = 0; i < out.size(); ++i) {
-    if (convert) out.set(i, raw.get(i));
-    if (!std::isfinite(out.get(i)))
-      throw UsageError(c.input.file + ": tensor '" + name + "', element " + std::to_string(i) +
-                       ": not a finite " + std::string(name_of(c.dtype)) + " value");
-  }
-  return out;
-}
-
 }  // namespace
 
 Inputs::Inputs(Inputs&& other) noexcept {
@@ -149,6 +134,19 @@ Inputs Inputs::clone() const {
   for (auto view : {&Inputs::q, &Inputs::k, &Inputs::v}) copy.*view = this->*view;
   rebase(copy, *this);
   return copy;
+}
+
+Tensor read_as(const Case& c, const SafetensorsFile& file, const std::string& name) {
+  Tensor raw = file.read(name);
+  Tensor out = raw.dtype == c.dtype ? std::move(raw) : Tensor(c.dtype, raw.shape);
+  const bool convert = !raw.bytes.empty();
+  for (int64_t i = 0; i < out.size(); ++i) {
+    if (convert) out.set(i, raw.get(i));
+    if (!std::isfinite(out.get(i)))
+      throw UsageError(c.input.file + ": tensor '" + name + "', element " + std::to_string(i) +
+                       ": not a finite " + std::string(name_of(c.dtype)) + " value");
+  }
+  return out;
 }
 
 Inputs make_inputs(const Case& c, uint64_t seed_offset) {

@@ -2,9 +2,11 @@
 // (seed, tensor, index)) or read from a safetensors file.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/tensor.h"
+#include "inputs/safetensors.h"
 #include "scenario/case.h"
 
 namespace sagebench {
@@ -38,6 +40,10 @@ struct Inputs {
   Inputs& operator=(const Inputs&) = delete;
   Inputs clone() const;
 };
+
+// A tensor of the case's file in the case's dtype; throws UsageError for a value that is not finite
+// in it.
+Tensor read_as(const Case& c, const SafetensorsFile& file, const std::string& name);
 
 // `seed_offset` gives fresh values of the same distributions (verification after timing).
 Inputs make_inputs(const Case& c, uint64_t seed_offset = 0);

@@ -22,6 +22,10 @@ std::string of(const Latency* latency, double Latency::*field) {
   return latency ? shortest(latency->*field) : "";
 }
 
+std::string of(const Latency* latency, std::optional<double> Latency::*field) {
+  return latency ? text(latency->*field) : "";
+}
+
 std::string of(const CaseResult& r, ErrorReport Accuracy::*comparison, double ErrorValues::*field) {
   if (!r.accuracy || !is_measured(*r.accuracy.*comparison)) return "";
   return shortest((*r.accuracy.*comparison).all.*field);

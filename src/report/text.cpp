@@ -29,14 +29,16 @@ std::string speed_text(const CaseResult& result) {
 std::string latency_text(const CaseResult& result) {
   const std::optional<Latency>& latency = result.cold ? result.cold : result.hot;
   if (!latency || !result.timings_valid) return "-";
-  const double half =
-      std::max(latency->ci_high_us - latency->median_us, latency->median_us - latency->ci_low_us);
   const auto text = [](double us, int digits) {  // never in the exponent form
     return us < 100
                ? significant(us, digits)
                : significant(us < 1e4 ? us : std::round(us), us < 1e4 ? std::max(digits, 4) : 15);
   };
-  return text(latency->median_us, 5) + " +-" + text(half, 2) + " us";
+  const std::string median = text(latency->median_us, 5);
+  if (!latency->ci_low_us || !latency->ci_high_us) return median + " us";
+  const double half =
+      std::max(*latency->ci_high_us - latency->median_us, latency->median_us - *latency->ci_low_us);
+  return median + " +-" + text(half, 2) + " us";
 }
 
 std::string where_text(const StageCheck& check) {

@@ -29,7 +29,8 @@ std::string shortest(double value);
 std::string significant(double value, int digits);
 // "812 TOPS", "3120 GB/s", or "-" where neither is known.
 std::string speed_text(const CaseResult& result);
-// "123.4 +-0.5 us" (half width of the 95 % interval of the median), or "-" where not measured.
+// "123.4 +-0.5 us" (half width of the 95 % interval of the median), "123.4 us" of one sample, or
+// "-" where not measured.
 std::string latency_text(const CaseResult& result);
 // "at sequence 1, head 3: expected 0.5, got 0.25 (limit 0.1)", what is known of it.
 std::string where_text(const StageCheck& check);

@@ -85,10 +85,12 @@ Latency make_latency(std::string stage, std::string method, std::vector<double> 
   latency.method = std::move(method);
   latency.samples_us = std::move(samples_us);
   const std::vector<double>& samples = latency.samples_us;
-  const MedianInterval interval = median_interval(samples);
   latency.median_us = median(samples);
-  latency.ci_low_us = interval.low;
-  latency.ci_high_us = interval.high;
+  if (samples.size() > 1) {
+    const MedianInterval interval = median_interval(samples);
+    latency.ci_low_us = interval.low;
+    latency.ci_high_us = interval.high;
+  }
   latency.min_us = *std::min_element(samples.begin(), samples.end());
   latency.mean_us =
       std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());

@@ -62,7 +62,8 @@ struct Latency {
   std::string stage;   // "total", "rope_write", "k_stats", ...
   std::string method;  // "events, cold L2 by ...", echoed in the report
   std::vector<double> samples_us;
-  double median_us = 0, ci_low_us = 0, ci_high_us = 0;  // 95 % of the median, by order statistics
+  double median_us = 0;
+  std::optional<double> ci_low_us, ci_high_us;  // 95 % of the median; one sample has no interval
   double min_us = 0, mean_us = 0, mad_us = 0;
 };
 

@@ -39,7 +39,7 @@ ProfileCommands profile_commands(const std::string& id, const std::string& confi
                           quoted(id) + " --profile";
   const std::string file = file_name_of(id);
   ProfileCommands commands;
-  commands.ncu = "ncu --clock-control none --nvtx --nvtx-include " +
+  commands.ncu = "ncu --clock-control none --check-exit-code no --nvtx --nvtx-include " +
                  quoted(std::string(kNvtxDomain) + "@" + kProfileTarget + "/") +
                  " --set full --import-source yes --force-overwrite -o results/" + file + " " + run;
   commands.nsys =

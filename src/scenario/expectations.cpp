@@ -71,7 +71,7 @@ bool is_per_kernel(const Value& v, OpKind op) {
 std::string required_why(const Value& v) {
   const std::optional<Value> why = v.find("why");
   if (!why || why->text().empty())
-    v.fail("missing key 'why': a bound of one's own needs its reason");
+    v.fail("missing key 'why'; expected a text: a bound of one's own needs its reason");
   return why->text();
 }
 

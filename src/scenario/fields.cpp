@@ -193,7 +193,11 @@ Field name() {
           kForAll,
           {},
           [](const Value& v, Case& c) {
+            constexpr size_t kLongest = 200;
             c.scenario = v.text();
+            if (c.scenario.size() > kLongest)
+              v.fail("a name of " + std::to_string(c.scenario.size()) +
+                     " characters; expected at most " + std::to_string(kLongest));
             const auto plain = [](char ch) {
               return ch > ' ' && ch < 127 && ch != '@' && ch != '\'' && ch != '"';
             };
@@ -253,6 +257,7 @@ const std::vector<Field>& scenario_fields() {
 void read_fields(const Value& object, const std::vector<Field>& fields, Case& c) {
   std::vector<std::string> keys;
   for (const Field& field : fields) keys.push_back(field.key);
+  if (&fields == &scenario_fields()) keys.emplace_back("sweep");  // expanded before a case is read
   object.allow_only(keys, elsewhere);
   for (const Field& field : fields) {
     const std::optional<Value> value = object.find(field.key);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "inputs/distributions.h"
+#include "inputs/inputs.h"
 #include "inputs/safetensors.h"
 #include "ops/op.h"
 #include "scenario/field_builders.h"
@@ -231,6 +232,8 @@ FileContent read_content(const Case& c) {
     throw UsageError(path + ": q, k and v must have the same tokens, k and v the same heads, q " +
                      "and k the same dim");
   f.lengths = file_lengths(file, path, f.q[0]);
+  for (const std::string& name : {c.input.file_q, c.input.file_k, c.input.file_v})
+    read_as(c, file, name);  // only its errors matter yet
   return f;
 }
 

@@ -47,9 +47,9 @@ Range read_range(const Value& v) {
   return r;
 }
 
-Value required(const Value& object, const std::string& key) {
+Value required(const Value& object, const std::string& key, const std::string& expected) {
   const std::optional<Value> value = object.find(key);
-  if (!value) object.fail("missing key '" + key + "'");
+  if (!value) object.fail("missing key '" + key + "'; expected " + expected);
   return *value;
 }
 
@@ -64,9 +64,10 @@ Lengths uniform(const Value& form, const Draw& d) {
 
 Lengths lognormal(const Value& form, const Draw& d) {
   form.allow_only({"median", "sigma", "max"});
-  const double median = required(form, "median").number(1, kMaxTokens);
-  const double sigma = required(form, "sigma").number(0, 10);
-  const auto max = static_cast<double>(required(form, "max").integer(1, kMaxTokens));
+  const double median = required(form, "median", "a length").number(1, kMaxTokens);
+  const double sigma = required(form, "sigma", "a number from 0 to 10").number(0, 10);
+  const auto max =
+      static_cast<double>(required(form, "max", "the greatest length").integer(1, kMaxTokens));
   return for_each_request(d, [&](uint64_t bits) {
     const double z = static_cast<double>(normal_fixed(bits)) / static_cast<double>(kFixedOne);
     return static_cast<int64_t>(std::llround(std::clamp(median * std::exp(sigma * z), 1.0, max)));
@@ -75,8 +76,9 @@ Lengths lognormal(const Value& form, const Draw& d) {
 
 Lengths bimodal(const Value& form, const Draw& d) {
   form.allow_only({"short", "long", "long_fraction"});
-  const Range low = read_range(required(form, "short")), high = read_range(required(form, "long"));
-  const double fraction = required(form, "long_fraction").number(0, 1);
+  const Range low = read_range(required(form, "short", "[low, high]")),
+              high = read_range(required(form, "long", "[low, high]"));
+  const double fraction = required(form, "long_fraction", "a number from 0 to 1").number(0, 1);
   const auto limit = static_cast<uint64_t>(std::llround(fraction * (1 << 30)));
   return for_each_request(d, [&](uint64_t bits) {
     return ((bits & ((1u << 30) - 1)) < limit ? high : low).draw(bits);
@@ -88,7 +90,7 @@ Lengths trace(const Value& form, const Draw& d) {
   const auto path = find_beside(d.c.config_path, name);
   if (!path) form.fail(not_found(d.c.config_path, name));
   d.c.files_read.push_back(*path);
-  const Value column = required(d.object, "column");
+  const Value column = required(d.object, "column", "the name of one of the trace's columns");
   const std::string column_name = column.text();
   Lengths all;
   try {
@@ -156,7 +158,9 @@ Lengths draw_lengths(const Value& object, Case& c, Stream use, std::optional<int
       if (const auto stray = object.find(key))
         stray->fail(std::string("'") + key + "' goes with trace only");
   if (const auto given = object.find("requests")) requests = given->integer(1, kMaxRequests);
-  if (!requests) object.fail("missing key 'requests'");
+  if (!requests)
+    object.fail("missing key 'requests'; expected the number of sequences, from 1 to " +
+                std::to_string(kMaxRequests));
   const uint64_t stream = random_stream(c.seed, form->draw == trace ? kPick : use);
   return form->draw(*object.find(form->key), {object, c, *requests, stream});
 }

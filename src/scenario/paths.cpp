@@ -10,6 +10,7 @@ namespace {
 
 // Where a name may lie: beside the config, in the working directory, above the config.
 std::vector<std::string> places(const std::string& config_path, const std::string& name) {
+  if (name.find('\0') != std::string::npos) return {};  // the system would read up to it
   std::error_code ignored;
   const fs::path file(name), folder = fs::absolute(config_path, ignored).parent_path();
   std::vector<std::string> all{(fs::path(config_path).parent_path() / file).string(),

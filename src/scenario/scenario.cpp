@@ -119,7 +119,10 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
   suite.path = path;
   suite.hash = hash_hex(text);
   suite.name = std::filesystem::path(path).stem().string();
-  if (const auto name = root.find("name")) suite.name = name->text();
+  if (const auto name = root.find("name")) {
+    suite.name = name->text();
+    if (printable(suite.name) != suite.name) name->refuse("a name without control characters");
+  }
   Document defaults = canonical_document(Json::object(), path, "");
   if (const auto given = root.find("defaults")) {
     defaults = canonical_document(given->json(), path, "/defaults");
@@ -128,7 +131,7 @@ Suite load_suite(const std::string& path, const ScenarioOverrides& overrides) {
         stray->fail(std::string("'") + key + "' belongs to a scenario, not to the defaults");
   }
   const auto scenarios = root.find("scenarios");
-  if (!scenarios) root.fail("missing key 'scenarios'");
+  if (!scenarios) root.fail("missing key 'scenarios'; expected a list of at least one");
   const std::vector<Value> list = scenarios->elements();
   if (list.empty()) scenarios->refuse("at least one scenario");
   for (const Value& scenario : list) add_scenario(scenario, defaults, overrides, suite);

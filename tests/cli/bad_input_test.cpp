@@ -78,9 +78,27 @@ const BadInput kBadInputs[] = {
     {"safetensors_header_of_other_json",
      config_of(R"("op": "attention", "input": {"file": "five.safetensors"})"),
      {"/scenarios/0/input/file", "five.safetensors", "tensor 'q': is not an object"}},
+    {"safetensors_with_an_infinity",
+     config_of(R"("op": "attention", "input": {"file": "infinite.safetensors"})"),
+     {"/scenarios/0/input/file", "infinite.safetensors: tensor 'q', element 0: not a finite bf16"}},
+    {"safetensors_over_the_range_of_fp16",
+     config_of(R"("op": "attention", "dtype": "fp16", "input": {"file": "large.safetensors"})"),
+     {"/scenarios/0/input/file", "large.safetensors: tensor 'q', element 0: not a finite fp16"}},
     {"a_key_with_a_line_break",
      config_of(R"("op": "attention", "batch": {"qo_len": [4]}, "mo\ndel": {})"),
      {"/scenarios/0/mo\\x0adel"}},
+    {"a_key_with_a_zero_byte",
+     config_of(R"("op": "attention", "batch": {"qo_len": [4]}, "mo\u0000del": {})"),
+     {"/scenarios/0/mo\\x00del: unknown key 'mo\\x00del'", "allowed: name, op"}},
+    {"a_file_name_with_a_zero_byte_and_an_escape",
+     config_of(R"("op": "attention", "input": {"file": "a\u0000b\u001b\u007f"})"),
+     {"/scenarios/0/input/file", "a\\x00b\\x1b\\x7f", "beside the config"}},
+    {"a_file_name_that_a_zero_byte_cuts_short",
+     config_of(R"("op": "attention", "input": {"file": "infinite.safetensors\u0000x"})"),
+     {"/scenarios/0/input/file: no file 'infinite.safetensors\\x00x'"}},
+    {"a_suite_name_with_a_line_break",
+     R"({"schema": "sagebench.scenario/1", "name": "a\nb", "scenarios": []})",
+     {"/name", "a\\nb", "control characters"}},
     {"swept_twice",
      config_of(R"("op": "attention", "batch": {"qo_len": [4]},
                   "sweep": {"cartesian": {"mask": [{"causal": true}], "mask.causal": [false]}})"),
@@ -114,6 +132,8 @@ TEST_P(BadInputs, OneLineExitTwoAndTheGoodFileStays) {
   write_file(folder / "short.safetensors",
              safetensors(R"({"q":{"dtype":"BF16","shape":[1,1,64],"data_offsets":[0,128]}})"));
   write_file(folder / "five.safetensors", safetensors(R"({"q": 5})"));
+  write_file(folder / "infinite.safetensors", token_file(0x7f80));
+  write_file(folder / "large.safetensors", token_file(0x7f00));
   std::filesystem::create_directory(folder / "folder");
   write_file(folder / "good.json", "good");
   const ProcessResult run = run_tool(
@@ -124,7 +144,8 @@ TEST_P(BadInputs, OneLineExitTwoAndTheGoodFileStays) {
   for (const char* part : GetParam().says)
     EXPECT_NE(run.err.find(part), std::string::npos) << "no '" << part << "' in: " << run.err;
   EXPECT_EQ(read_file(folder / "good.json"), "good");
-  EXPECT_EQ(folder.names().size(), 6u);
+  EXPECT_EQ(folder.names().size(), 8u);
+  EXPECT_EQ(run.out, "") << "work was done before the check";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadInputs, testing::ValuesIn(kBadInputs),
@@ -187,9 +208,29 @@ TEST(BadPlaces, AReportNeverReplacesWhatTheConfigReads) {
   EXPECT_EQ(run.code, 0) << run.err;
   std::filesystem::remove(folder / "loop");
   std::filesystem::create_symlink("loop", folder / "loop");
-  run = run_tool({"--config", folder / "c.json", "--device", "cpu", "--json", folder / "loop"});
-  EXPECT_EQ(run.code, 2) << run.err;
-  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  for (const auto& [flag, place] : {std::pair("--json", "loop"), std::pair("--json", "loop/r.json"),
+                                    std::pair("--out", "loop"), std::pair("--out", "loop/out")}) {
+    run = run_tool({"--config", folder / "c.json", "--device", "cpu", flag, folder / place});
+    EXPECT_EQ(run.code, 2) << flag << " " << place << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_NE(run.err.find(folder / place), std::string::npos) << run.err;
+  }
+}
+
+TEST(BadPlaces, AReportNeverReplacesTheActivations) {
+  const ScratchFolder folder;
+  const std::string file = token_file(0x3f80);
+  write_file(folder / "a.safetensors", file);
+  std::filesystem::create_symlink("a.safetensors", folder / "link");
+  write_file(folder / "c.json",
+             config_of(R"("op": "attention", "input": {"file": "a.safetensors"})"));
+  for (const char* place : {"a.safetensors", "link"}) {
+    const ProcessResult run =
+        run_tool({"--config", folder / "c.json", "--device", "cpu", "--json", folder / place});
+    EXPECT_EQ(run.code, 2) << run.err;
+    EXPECT_NE(run.err.find("a file that it reads"), std::string::npos) << run.err;
+    EXPECT_EQ(read_file(folder / "a.safetensors"), file);
+  }
 }
 
 TEST(BadPlaces, AGpuThatIsNotThereIsExitFive) {

@@ -24,6 +24,22 @@ inline void write_file(const std::filesystem::path& path, const std::string& con
   std::ofstream(path, std::ios::binary) << content;
 }
 
+// A safetensors file of one sequence with one token, one head and two channels, all bf16 values of
+// which have these bits.
+inline std::string token_file(unsigned bf16) {
+  const std::string header = R"({"q":{"dtype":"BF16","shape":[1,1,2],"data_offsets":[0,4]},)"
+                             R"("k":{"dtype":"BF16","shape":[1,1,2],"data_offsets":[4,8]},)"
+                             R"("v":{"dtype":"BF16","shape":[1,1,2],"data_offsets":[8,12]},)"
+                             R"("cu_seqlens":{"dtype":"I32","shape":[2],"data_offsets":[12,20]}})";
+  std::string text(8, '\0');
+  text[0] = static_cast<char>(header.size() % 256);
+  text[1] = static_cast<char>(header.size() / 256);
+  text += header;
+  for (int i = 0; i < 6; ++i)
+    text += {static_cast<char>(bf16 % 256), static_cast<char>(bf16 / 256)};
+  return text + std::string(4, '\0') + '\1' + std::string(3, '\0');
+}
+
 inline std::string shell_quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -119,9 +119,16 @@ TEST(Latency, StatisticsComeFromTheSamples) {
   EXPECT_EQ(l.samples_us.front(), 5);  // in the order they were taken
 }
 
+TEST(Latency, OneSampleHasNoInterval) {
+  const Latency l = make_latency("total", "how", {5});
+  EXPECT_EQ(l.median_us, 5);
+  EXPECT_FALSE(l.ci_low_us);
+  EXPECT_FALSE(l.ci_high_us);
+}
+
 TEST(ProfileCommands, AreReadyForAShell) {
   const ProfileCommands plain = profile_commands("mixed-d64@sage_mma_fp8", "configs/smoke.json");
-  EXPECT_NE(plain.ncu.find("ncu --clock-control none --nvtx --nvtx-include "
+  EXPECT_NE(plain.ncu.find("ncu --clock-control none --check-exit-code no --nvtx --nvtx-include "
                            "sagebench@profile_target/"),
             std::string::npos)
       << plain.ncu;

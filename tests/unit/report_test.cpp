@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "report/text.h"
 #include "support/make_report.h"
 
 namespace sagebench {
@@ -165,6 +166,21 @@ TEST(Console, AFailureTellsStageCoordinateValuesAndRerun) {
         "property alone_equals_batched", "rerun: sagebench --config configs/smoke.json --only a@k"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   EXPECT_EQ(render_console_failure(make_passed("a", "k")), "");
+}
+
+TEST(Reports, OneSampleHasNoInterval) {
+  Report report;
+  report.cases = {make_passed("a", "k")};
+  Latency& cold = report.cases[0].cold.emplace(make_latency("total", 404.25));
+  cold.ci_low_us = cold.ci_high_us = std::nullopt;
+  const std::string row = render_console_row(report.cases[0]);
+  EXPECT_NE(row.find(" 404.25 us"), std::string::npos) << row;
+  EXPECT_EQ(row.find("+-"), std::string::npos) << row;
+  const std::string json = render_json(report);
+  for (const char* part : {"\"ci_low_us\": null", "\"ci_high_us\": null"})
+    EXPECT_NE(json.find(part), std::string::npos) << json;
+  EXPECT_NE(render_csv(report).find(",404.25,,,403.25,3,"), std::string::npos)
+      << render_csv(report);
 }
 
 TEST(Console, LatenciesAreReadableAtEverySize) {

@@ -18,6 +18,13 @@ TEST(ScenarioErrors, KeysAndTypes) {
   const BadScenario bad[] = {
       {ATTENTION R"("modle": {})",
        {"/scenarios/0/modle: unknown key 'modle'; did you mean 'model'?", "allowed: name, op"}},
+      {ATTENTION R"("swep": {})",
+       {"/scenarios/0/swep: unknown key 'swep'; did you mean 'sweep'?", ", expect, sweep"}},
+      {R"("op": "attention", "batch": {"constant": 3})",
+       {"/scenarios/0/batch: missing key 'requests'; expected the number of sequences, from 1 "
+        "to "}},
+      {R"("op": "attention", "batch": {"requests": 2, "lognormal": {"median": 3, "max": 9}})",
+       {"/scenarios/0/batch/lognormal: missing key 'sigma'; expected a number from 0 to 10"}},
       {ATTENTION R"("model": {"head_dmi": 1})", {"/scenarios/0/model/head_dmi", "'head_dim'"}},
       {ATTENTION R"("causal": true)", {"/scenarios/0/causal", "did you mean 'mask.causal'"}},
       {ATTENTION R"("model": {"num_heads": 1, "num_qo_heads": 1})",

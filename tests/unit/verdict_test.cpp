@@ -146,12 +146,12 @@ TEST(Verdict, WhatAPassedCaseCouldNotShowIsSaid) {
   EXPECT_EQ(verdict.reasons, std::vector<std::string>{r.id + ": writes nothing"});
 }
 
-TEST(Verdict, AProfiledResultIsNotJudged) {
+TEST(Verdict, AProfiledResultIsNoVerdict) {
   CaseResult r = good;
   r.checks.clear();
   r.timings_valid = false;
   const Verdict verdict = judge(report_of({r}));
-  EXPECT_EQ(verdict.code, ExitCode::kOk);
+  EXPECT_EQ(verdict.code, ExitCode::kNoVerdict);
   EXPECT_EQ(verdict.reasons.size(), 1u);
 }
 
